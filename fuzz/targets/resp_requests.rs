@@ -2,10 +2,10 @@
 
 #![no_main]
 
-#[path = "../../crates/rategate-protocol/tests/laws/resp.rs"]
+#[path = "../../crates/rategate-server/tests/resp/codec_laws.rs"]
 mod laws;
 
-use rategate_protocol::resp::Bounds;
+use rategate_server::protocol::resp::Bounds;
 
 libfuzzer_sys::fuzz_target!(|input: (u8, bool, &[u8])| {
     let (piece, unauthenticated, bytes) = input;

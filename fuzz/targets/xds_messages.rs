@@ -1,16 +1,11 @@
-//! Configurations of a control plane are read as a third-party implementation reads them.
+//! Configurations of a control plane are rules, or are refused.
 
 #![no_main]
 
-#[path = "../../crates/rategate-protocol/tests/laws/xds.rs"]
-mod laws;
-
-use rategate_protocol::xds::DiscoveryResponse;
+use prost_types::Any;
+use rategate_server::config::{CONFIG_TYPE, load_resources};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    laws::check(bytes);
-    // A response carries configurations as bytes.
-    if let Ok(response) = DiscoveryResponse::read(bytes) {
-        response.resources.iter().for_each(|resource| laws::check(resource.value));
-    }
+    let resource = Any { type_url: CONFIG_TYPE.to_owned(), value: bytes.to_vec() };
+    let _ = load_resources(&[resource], false);
 });

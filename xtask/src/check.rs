@@ -15,8 +15,8 @@ const TESTS: &str = "nextest run --workspace --all-features --no-fail-fast";
 const DOCUMENTATION_TESTS: &str = "test --workspace --all-features --doc";
 
 /// Features only add, and nothing requires one. The targets of the fuzzer and the bench compile
-/// as all else does.
-const VARIANTS: [&str; 9] = [
+/// as all else does. Generated messages are what their definitions say.
+const VARIANTS: [&str; 10] = [
     "clippy --package rategate --no-default-features -- -D warnings",
     "clippy --package rategate --no-default-features --features keyed -- -D warnings",
     "clippy --package rategate --no-default-features --features distributed -- -D warnings",
@@ -26,6 +26,7 @@ const VARIANTS: [&str; 9] = [
     "clippy --package rategate-testkit --no-default-features -- -D warnings",
     "clippy --manifest-path fuzz/Cargo.toml --all-features --target-dir target -- -D warnings",
     "clippy --manifest-path bench/Cargo.toml --locked --features wires --all-targets --target-dir target -- -D warnings",
+    "run --package xtask --features messages -- messages --check",
 ];
 
 /// The core's lints and tests as for a target without 64-bit atomics. A cfg stands for one, so

@@ -14,6 +14,8 @@ mod check;
 mod conformance;
 mod fuzz;
 mod loom;
+#[cfg(feature = "messages")]
+mod messages;
 mod node;
 mod pack;
 mod packaging;
@@ -56,6 +58,13 @@ enum Task {
     Conformance,
     /// Builds the book of docs/ into target/book, once every link leads somewhere
     Book,
+    /// Generates the messages of gRPC from crates/rategate-server/proto
+    #[cfg(feature = "messages")]
+    Messages {
+        /// Compares, and writes nothing
+        #[arg(long)]
+        check: bool,
+    },
     /// Installs the programs that tests start besides our own, where they are missing
     Servers,
     /// Licences and sources of all dependencies, and dependencies that nothing uses
@@ -117,6 +126,10 @@ fn main() -> Result<()> {
         Task::Pictures => pictures::draw(at),
         Task::Conformance => conformance::write(at),
         Task::Book => book::run(at),
+        #[cfg(feature = "messages")]
+        Task::Messages { check: true } => messages::check(&at.root),
+        #[cfg(feature = "messages")]
+        Task::Messages { check: false } => messages::write(&at.root),
         Task::Servers => servers::run(at),
         Task::Deny => check::dependencies(at),
         Task::Loom { full } => loom::run(at, full),

@@ -89,6 +89,7 @@ pub mod refusal;
 pub mod reply;
 pub mod reserve;
 pub mod returns;
+mod value;
 
 /// The examples of the crate's README, run as tests.
 #[cfg(doctest)]

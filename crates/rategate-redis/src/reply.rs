@@ -3,11 +3,11 @@
 use std::num::NonZeroU64;
 
 use rategate::store::{Denial, Grant, Receipt, StoreError, Unavailable, Verdict};
-pub use rategate_protocol::resp::Value;
 
 use crate::error::ReplyError;
 use crate::limit::Limit;
 use crate::plan::Plan;
+pub use crate::value::{BadReply, ReplyParser, Value};
 
 /// The version of replies.
 const VERSION: u64 = 1;

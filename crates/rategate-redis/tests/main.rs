@@ -38,6 +38,8 @@ mod quarantine;
 #[cfg(feature = "client")]
 mod recovery;
 mod replies;
+mod reply_bytes;
+mod reply_laws;
 mod reserve;
 #[cfg(feature = "client")]
 mod reserve_client;

@@ -13,6 +13,7 @@
 pub mod config;
 pub mod engine;
 mod low_priority;
+pub mod messages;
 mod nearest;
 pub mod net;
 pub mod observe;

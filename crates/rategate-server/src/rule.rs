@@ -5,6 +5,8 @@ mod counted;
 mod counts;
 mod entries;
 mod hold_bounds;
+mod metadata;
+mod unit;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,7 +14,6 @@ use std::sync::Arc;
 
 use rategate::AnyPolicy;
 use rategate::charge::Debt;
-pub use rategate_protocol::rls::{Metadata, Unit};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -21,6 +22,10 @@ pub use self::counts::{CostError, Counts, Dimension, Prices, Usage, Weight, Weig
 pub(crate) use self::entries::NamedEntries;
 pub use self::entries::{Entry, Value, is_like};
 pub use self::hold_bounds::HoldBounds;
+pub use self::metadata::{
+    FiniteNumber, MAX_METADATA_BYTES, MAX_METADATA_DEPTH, Metadata, MetadataError, MetadataValue,
+};
+pub use self::unit::Unit;
 
 /// A set of rules that are in force together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

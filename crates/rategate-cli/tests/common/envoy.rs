@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
-use envoy_types::pb::envoy::service::ratelimit::v3::{
+use rategate_server::messages::descriptor::RateLimitDescriptor;
+use rategate_server::messages::descriptor::rate_limit_descriptor::Entry;
+use rategate_server::messages::rls::rate_limit_response::rate_limit::Unit;
+use rategate_server::messages::rls::rate_limit_response::{Code, DescriptorStatus};
+use rategate_server::messages::rls::{
     RateLimitRequest, RateLimitResponse, rate_limit_service_client::RateLimitServiceClient,
 };
 use serde_json::{Value, json};
@@ -29,7 +29,10 @@ pub fn call(line: &str, address: &str) -> Value {
 
 fn request(body: &Value) -> RateLimitRequest {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let entry = |entry: &Value| Entry { key: text(&entry["key"]), value: text(&entry["value"]) };
+    let entry = |entry: &Value| Entry {
+        key: text(&entry["key"]).into(),
+        value: text(&entry["value"]).into(),
+    };
     let descriptor = |descriptor: &Value| RateLimitDescriptor {
         entries: descriptor["entries"].as_array().unwrap().iter().map(entry).collect(),
         ..RateLimitDescriptor::default()

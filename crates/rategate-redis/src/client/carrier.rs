@@ -3,15 +3,15 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, Write as _};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use rategate_protocol::resp::{ReplyParser, RespWriter, Value, Version};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::command::{Callee, Command};
+use crate::reply::{ReplyParser, Value};
 
 /// The number of bytes of one read.
 const READ: usize = 16 << 10;
@@ -84,25 +84,30 @@ impl Commands {
         words: impl IntoIterator<Item = impl AsRef<[u8]>, IntoIter: ExactSizeIterator>,
     ) {
         let words = words.into_iter();
-        let mut writer = self.begin(words.len());
+        self.begin(words.len());
         for word in words {
-            writer.bulk(word.as_ref());
+            self.word(word.as_ref());
         }
     }
 
     pub(super) fn add_call(&mut self, command: &Command, callee: Callee<'_>) {
         let mut count = 0_usize;
         command.each_word(callee, |_| count = count.saturating_add(1));
-        let mut writer = self.begin(count);
-        command.each_word(callee, |word| writer.bulk(word));
+        self.begin(count);
+        command.each_word(callee, |word| self.word(word));
     }
 
     /// Begins a command of so many words, which the caller writes next.
-    fn begin(&mut self, words: usize) -> RespWriter<'_> {
+    fn begin(&mut self, words: usize) {
         self.count = self.count.saturating_add(1);
-        let mut writer = RespWriter::new(&mut self.bytes, Version::Two);
-        writer.array(words);
-        writer
+        // Writing to a vector cannot fail.
+        let _ = write!(self.bytes, "*{words}\r\n");
+    }
+
+    fn word(&mut self, word: &[u8]) {
+        let _ = write!(self.bytes, "${}\r\n", word.len());
+        self.bytes.extend_from_slice(word);
+        self.bytes.extend_from_slice(b"\r\n");
     }
 }
 

@@ -5,7 +5,6 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rategate_protocol::resp::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
 
@@ -18,6 +17,7 @@ use super::shared::Shared;
 use crate::command::{Callee, Command};
 use crate::library::{Library, Script};
 use crate::refusal::{Remedy, ServerRefusal};
+use crate::reply::Value;
 
 /// The reason why there is no reply.
 #[derive(Clone, Debug)]

@@ -1,10 +1,9 @@
 //! Comparison of a server's functions with those of this program.
 
-use rategate_protocol::resp::Value;
-
 use super::connection::{Connection, Failure};
 use super::slots::text;
 use crate::refusal::Remedy;
+use crate::reply::Value;
 
 /// Loads the functions, unless the server has those of this program, byte for byte.
 ///

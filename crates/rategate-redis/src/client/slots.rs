@@ -1,9 +1,8 @@
 //! The map from the slots of a cluster to its servers.
 
-use rategate_protocol::resp::Value;
-
 use super::config::Server;
 use crate::key::SLOTS;
+use crate::reply::Value;
 
 /// A server and the ranges of its slots, first and last.
 pub(crate) type Owner = (Server, Vec<(u16, u16)>);

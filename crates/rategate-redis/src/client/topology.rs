@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rategate::store::Unavailable;
-use rategate_protocol::resp::Value;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
@@ -12,6 +11,7 @@ use super::config::{Config, Server, Topology};
 use super::connection::{Failure, StoreContext, carried};
 use super::dial::{READY_WITHIN, connect, field};
 use super::slots::{Owner, number, owners, text};
+use crate::reply::Value;
 
 /// The time the replies of a majority are awaited after the first one.
 const SETTLED_WITHIN: Duration = Duration::from_millis(200);

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use rategate_protocol::rls::{FiniteNumber, Metadata, MetadataValue};
 use toml::Value as Toml;
 
 use super::error::Problem;
 use super::node::{Kind, Map, Node};
 use super::rules::Reader;
+use crate::rule::{FiniteNumber, Metadata, MetadataValue};
 
 /// A value that is not accepted, the fault, and what would be right.
 type RefusedValue<'n> = (&'n Node, &'static str, &'static str);

@@ -46,4 +46,4 @@ pub use self::tables::schema;
 pub use self::watch::{Refused, SILENCE, State, Watch, watch};
 pub use self::write::{ExportError, to_toml};
 pub(crate) use self::xds::digest as digest_of_resources;
-pub use self::xds::{ReceivedRules, load_resources};
+pub use self::xds::{CONFIG_TYPE, ReceivedRules, load_resources};

@@ -6,10 +6,9 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
 
-use rategate_protocol::rls::{Metadata, MetadataValue};
-use rategate_protocol::xds::{
-    CONFIG_TYPE, ConfigDescriptor, ConfigLimit, RateLimitConfig, Resource,
-};
+use prost::Message as _;
+use prost_types::value::Kind as ValueKind;
+use prost_types::{Any, Struct, Value};
 
 use super::envoy;
 use super::error::{ConfigError, Problem};
@@ -17,11 +16,17 @@ use super::gather::Gathered;
 use super::node::{self, Kind, Map, Node};
 use super::source::Source;
 use crate::engine::Compiled;
-use crate::rule::{RuleSet, Unit};
+use crate::messages::config::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy};
+use crate::rule::{MAX_METADATA_BYTES, RuleSet, Unit};
+
+/// The type URL of the resources.
+pub const CONFIG_TYPE: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
 
 /// The maximum number of descriptors and replaced names of all resources. Each is a table of the
 /// tree, of some kilobytes.
 const MAX_ITEMS: usize = 100_000;
+/// The maximum nesting of descriptors.
+const MAX_DESCRIPTOR_DEPTH: usize = 32;
 
 /// The rules of all resources of a control plane.
 #[derive(Clone, Debug)]
@@ -38,10 +43,7 @@ pub struct ReceivedRules {
 /// # Errors
 ///
 /// Returns [`ConfigError`] with all problems, each with the name of its resource and a path.
-pub fn load_resources(
-    resources: &[Resource<'_>],
-    are_merged: bool,
-) -> Result<ReceivedRules, ConfigError> {
+pub fn load_resources(resources: &[Any], are_merged: bool) -> Result<ReceivedRules, ConfigError> {
     let mut all = Gathered::new(false);
     let mut items = MAX_ITEMS;
     for (index, resource) in in_order(resources) {
@@ -72,9 +74,9 @@ pub fn load_resources(
 }
 
 /// Returns a digest of resources, whatever their order is.
-pub(crate) fn digest(resources: &[Resource<'_>]) -> Arc<str> {
+pub(crate) fn digest(resources: &[Any]) -> Arc<str> {
     let mut digest = sha1_smol::Sha1::new();
-    for (_, Resource { type_url, value }) in in_order(resources) {
+    for (_, Any { type_url, value }) in in_order(resources) {
         for bytes in [type_url.as_bytes(), value] {
             digest.update(&bytes.len().to_le_bytes());
             digest.update(bytes);
@@ -85,29 +87,60 @@ pub(crate) fn digest(resources: &[Resource<'_>]) -> Arc<str> {
 
 /// Returns resources with their numbers, in the order of their bytes. Control planes keep them in
 /// maps, and send them in any order.
-fn in_order<'r>(resources: &[Resource<'r>]) -> Vec<(usize, Resource<'r>)> {
-    let mut all: Vec<_> = resources.iter().copied().enumerate().collect();
-    all.sort_by_key(|(_, resource)| (resource.type_url, resource.value));
+fn in_order(resources: &[Any]) -> Vec<(usize, &Any)> {
+    let mut all: Vec<_> = resources.iter().enumerate().collect();
+    all.sort_by_key(|(_, resource)| (&resource.type_url, &resource.value));
     all
 }
 
 /// Returns the tree of a resource with its paths, or the reason why it has none.
-fn read(
-    index: usize,
-    resource: Resource<'_>,
-    items: &mut usize,
-) -> Result<(Arc<Source>, Node), String> {
-    let Resource { type_url, value } = resource;
+fn read(index: usize, resource: &Any, items: &mut usize) -> Result<(Arc<Source>, Node), String> {
+    let Any { type_url, value } = resource;
     if type_url != CONFIG_TYPE {
         return Err(format!("its type is {type_url:?}, not {CONFIG_TYPE:?}"));
     }
-    let config = RateLimitConfig::read(value, items).map_err(|error| error.to_string())?;
+    let config = RateLimitConfig::decode(&**value);
+    let config = config.map_err(|error| format!("it is malformed: {error}"))?;
+    check_descriptors("", &config.descriptors, MAX_DESCRIPTOR_DEPTH, items)?;
     let nameless = format!("resources[{index}]");
-    let names = [config.name, config.domain, &nameless];
+    let names = [&*config.name, &*config.domain, &nameless];
     let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
     let mut tree = Tree { paths: String::new() };
     let root = tree.config(&config);
     Ok((Source::of_resource(name, &tree.paths), root))
+}
+
+/// Checks descriptors that are nested in at most `depth` levels. `items` is how many descriptors
+/// and replaced names there may be, from which those that there are are subtracted.
+fn check_descriptors(
+    above: &str,
+    descriptors: &[RateLimitDescriptor],
+    depth: usize,
+    items: &mut usize,
+) -> Result<(), String> {
+    for (nth, descriptor) in descriptors.iter().enumerate() {
+        let path = format!("{above}descriptors[{nth}]");
+        let Some(rest) = depth.checked_sub(1) else {
+            return Err(format!(
+                "{path}: descriptors are nested deeper than {MAX_DESCRIPTOR_DEPTH} levels"
+            ));
+        };
+        let replaced = descriptor.rate_limit.as_ref().map_or(0, |limit| limit.replaces.len());
+        let too_many = || format!("{path}: there are too many descriptors and replaced names");
+        let count = replaced.saturating_add(1);
+        *items = items.checked_sub(count).ok_or_else(too_many)?;
+        if let Some(metadata) = &descriptor.metadata {
+            let bytes = metadata.encoded_len();
+            if bytes > MAX_METADATA_BYTES {
+                return Err(format!(
+                    "{path}.metadata: it has {bytes} bytes, and at most {MAX_METADATA_BYTES} are \
+                     accepted"
+                ));
+            }
+        }
+        check_descriptors(&format!("{path}."), &descriptor.descriptors, rest, items)?;
+    }
+    Ok(())
 }
 
 /// A tree that is being built. The position of a value is the path of its descriptor in `paths`.
@@ -116,10 +149,10 @@ struct Tree {
 }
 
 impl Tree {
-    fn config(&mut self, config: &RateLimitConfig<'_>) -> Node {
+    fn config(&mut self, config: &RateLimitConfig) -> Node {
         let span = self.path("domain");
         let mut map = Entries { map: Map::new(), span };
-        map.text("domain", config.domain);
+        map.text("domain", &config.domain);
         let descriptors = self.descriptors("", &config.descriptors, &map.span);
         map.put("descriptors", descriptors);
         map.node()
@@ -128,7 +161,7 @@ impl Tree {
     fn descriptors(
         &mut self,
         above: &str,
-        all: &[ConfigDescriptor<'_>],
+        all: &[RateLimitDescriptor],
         span: &Range<usize>,
     ) -> Node {
         let dot = if above.is_empty() { "" } else { "." };
@@ -138,14 +171,14 @@ impl Tree {
         Node::new(Kind::List(descriptors.collect()), span.clone())
     }
 
-    fn descriptor(&mut self, path: &str, descriptor: &ConfigDescriptor<'_>) -> Node {
+    fn descriptor(&mut self, path: &str, descriptor: &RateLimitDescriptor) -> Node {
         let mut map = Entries { map: Map::new(), span: self.path(path) };
-        map.text("key", descriptor.key);
-        map.text("value", descriptor.value);
-        map.flag("shadow_mode", descriptor.shadow);
+        map.text("key", &descriptor.key);
+        map.text("value", &descriptor.value);
+        map.flag("shadow_mode", descriptor.shadow_mode);
         map.flag("detailed_metric", descriptor.detailed_metric);
-        map.flag("quota_mode", descriptor.quota);
-        if let Some(limit) = &descriptor.limit {
+        map.flag("quota_mode", descriptor.quota_mode);
+        if let Some(limit) = &descriptor.rate_limit {
             let limit = rate_limit(limit, &map.span);
             map.put("rate_limit", limit);
         }
@@ -170,23 +203,23 @@ impl Tree {
 }
 
 /// Returns the tree of a limit. Whatever has its default value is absent, as in the message.
-fn rate_limit(limit: &ConfigLimit<'_>, span: &Range<usize>) -> Node {
+fn rate_limit(limit: &RateLimitPolicy, span: &Range<usize>) -> Node {
     let mut map = Entries { map: Map::new(), span: span.clone() };
-    match Unit::of_number(limit.unit) {
+    match u32::try_from(limit.unit).ok().and_then(Unit::of_number) {
         Some(unit) => map.text("unit", unit.name()),
         None if limit.unit == 0 => {}
         // An unknown unit is reported, as its name in a file is.
         None => map.text("unit", &limit.unit.to_string()),
     }
-    if limit.permits > 0 || !limit.unlimited {
-        let permits = Node::new(Kind::Number(limit.permits.into()), span.clone());
+    if limit.requests_per_unit > 0 || !limit.unlimited {
+        let permits = Node::new(Kind::Number(limit.requests_per_unit.into()), span.clone());
         map.put("requests_per_unit", permits);
     }
     map.flag("unlimited", limit.unlimited);
-    map.text("name", limit.name);
-    let replaced = limit.replaces.iter().map(|name| {
+    map.text("name", &limit.name);
+    let replaced = limit.replaces.iter().map(|replaced| {
         let mut map = Entries { map: Map::new(), span: span.clone() };
-        map.text("name", name);
+        map.text("name", &replaced.name);
         map.node()
     });
     let replaced = Node::new(Kind::List(replaced.collect()), span.clone());
@@ -194,24 +227,24 @@ fn rate_limit(limit: &ConfigLimit<'_>, span: &Range<usize>) -> Node {
     map.node()
 }
 
-fn of_metadata(metadata: &Metadata, span: &Range<usize>) -> Node {
+fn of_metadata(metadata: &Struct, span: &Range<usize>) -> Node {
     let mut map = Entries { map: Map::new(), span: span.clone() };
-    for (name, value) in &metadata.0 {
+    for (name, value) in &metadata.fields {
         map.put(name, of_value(value, span));
     }
     map.node()
 }
 
-fn of_value(value: &MetadataValue, span: &Range<usize>) -> Node {
-    let kind = match value {
-        MetadataValue::Null => Kind::Null,
-        MetadataValue::Bool(value) => Kind::Bool(*value),
-        MetadataValue::Number(number) => Kind::Float(number.get()),
-        MetadataValue::Text(text) => Kind::Text(text.to_string()),
-        MetadataValue::List(all) => {
-            Kind::List(all.iter().map(|value| of_value(value, span)).collect())
+fn of_value(value: &Value, span: &Range<usize>) -> Node {
+    let kind = match &value.kind {
+        None | Some(ValueKind::NullValue(_)) => Kind::Null,
+        Some(ValueKind::BoolValue(value)) => Kind::Bool(*value),
+        Some(ValueKind::NumberValue(number)) => Kind::Float(*number),
+        Some(ValueKind::StringValue(text)) => Kind::Text(text.clone()),
+        Some(ValueKind::ListValue(all)) => {
+            Kind::List(all.values.iter().map(|value| of_value(value, span)).collect())
         }
-        MetadataValue::Map(fields) => return of_metadata(fields, span),
+        Some(ValueKind::StructValue(fields)) => return of_metadata(fields, span),
     };
     Node::new(kind, span.clone())
 }

@@ -6,7 +6,6 @@ use std::num::NonZeroU64;
 use rategate::Clock;
 use rategate::error::{KeyedError, TryAllError};
 use rategate::keyed::{JointDecision, try_all};
-use rategate_protocol::rls::Override;
 use smallvec::SmallVec;
 
 use super::Inner;
@@ -17,7 +16,7 @@ use super::error::EngineError;
 use super::inline::{InlineLimit as _, UnitWindow, fresh};
 use super::key;
 use super::live::Live;
-use super::request::{Item, Request, Target, Verb, display_limit, window};
+use super::request::{Item, Override, Request, Target, Verb, display_limit, window};
 use super::tasks::{PendingItem, Task, Tasks, merge, replace, split_merged, takes};
 use crate::rule::Counting;
 use crate::units::retry_ns;
@@ -90,7 +89,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         verb: Verb,
         item: &Item<'_>,
     ) -> Result<Task<'a, C>, EngineError> {
-        let (is_decision, verb) = (item.is_decision(verb), item.verb(verb));
+        let (is_decision, verb) = (verb != Verb::Peek, item.verb(verb));
         let counter = match item.target {
             Target::Rule { name, values } => {
                 let (ruled, key) = live.ok_or(EngineError::NotLoaded)?.of_name(name, values)?;

@@ -184,14 +184,6 @@ pub enum EngineError {
         /// The reason, and what the rule supports.
         why: &'static str,
     },
-    /// A rule of which clients are assigned nothing.
-    #[error("rule `{rule}` is not assigned to clients: {why}")]
-    NotAssigned {
-        /// The name of the rule.
-        rule: Arc<str>,
-        /// The reason.
-        why: &'static str,
-    },
     /// The store returned an error other than being unavailable.
     #[error("{0}")]
     Store(Arc<str>),

@@ -22,7 +22,6 @@ mod lease;
 mod live;
 mod matcher;
 mod one_key;
-mod quota;
 mod remote;
 mod request;
 mod reservation;
@@ -40,7 +39,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use arc_swap::ArcSwapOption;
 use rategate::{Clock, MonotonicClock};
-pub use rategate_protocol::rls::Override;
 
 pub use self::answer::{Answer, Decided, Detail, ItemResult, Later, Observer, Verdict, Watch};
 #[cfg(feature = "otlp")]
@@ -56,9 +54,7 @@ use self::live::Live;
 pub use self::live::{Compiled, Loaded, Restarted};
 pub use self::matcher::{LoadError, Matcher};
 pub(crate) use self::matcher::{MAX_RULES_PER_ITEM, MAX_RULES_PER_MATCH};
-use self::quota::Pools;
-pub use self::quota::{DELIVERY_NS, MAX_BUCKETS, MAX_SUBSCRIPTIONS, QuotaTerms, Quotas};
-pub use self::request::{Inline, Item, MAX_ITEMS, Request, Target, Verb};
+pub use self::request::{Inline, Item, MAX_ITEMS, Override, Request, Target, Verb};
 use self::reservation::Reservations;
 pub use self::reservation::{Cost, DEFAULT_TTL, MAX_TTL, MEMORY, ReservationCounts, Reserved};
 pub use self::snapshot::{
@@ -117,8 +113,6 @@ struct Inner<C: Clock> {
     /// The limits of rules whose counters are not in tables.
     remotes: Remotes<C>,
     reservations: Reservations<C>,
-    /// The permits that are divided among streams.
-    pools: Pools,
     /// The wall clock minus the engine's clock at the last tick, in nanoseconds, wrapping.
     wall_ahead_ns: AtomicU64,
     /// Locked during a change of the rules. Holds the previous rules while a request may still
@@ -164,7 +158,6 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             exhausted: Exhausted::default(),
             remotes: Remotes::new(store, settings.max_reservations),
             reservations: Reservations::new(settings.max_reservations),
-            pools: Pools::default(),
             wall_ahead_ns: AtomicU64::new(0),
             loading: Mutex::new(None),
             clock,
@@ -345,7 +338,6 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         inner.wall_ahead_ns.store(ahead_ns, Ordering::Relaxed);
         self.drop_unused_rules();
         inner.reservations.tick(inner.clock.now_ns(), |held| inner.report_expired(held));
-        inner.pools.tick(inner.clock.now_ns());
         let Some(_loading) = self.loading() else { return };
         if let Some(live) = &*inner.live.load() {
             live.tick(wall_ns);

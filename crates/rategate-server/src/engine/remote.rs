@@ -91,7 +91,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                     Verb::Peek => ruled.rule.looked_for(item.permits),
                     _ => item.permits,
                 };
-                let is_decision = item.is_decision(request.verb);
+                let is_decision = request.verb != Verb::Peek;
                 let item = RemoteItem { at, counter, permits, verb, quota, is_decision };
                 split.remote_items.push(item);
             } else {

@@ -1,9 +1,8 @@
 //! Requests to the engine, as the protocols make them, and items that outlive them.
 
 use rategate::Gcra;
-use rategate_protocol::rls::Override;
 
-use crate::rule::{CountedWindow, DisplayLimit, Usage};
+use crate::rule::{CountedWindow, DisplayLimit, Unit, Usage};
 
 /// A request: items that are decided together.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +17,18 @@ pub struct Request<'a> {
 }
 
 /// The maximum number of items in a request.
-pub const MAX_ITEMS: usize = rategate_protocol::rls::MAX_ITEMS;
+pub const MAX_ITEMS: usize = 64;
+
+/// A limit that comes with a descriptor, counted in windows of the wall clock that count denied
+/// permits too. Limits of one unit share the count of a descriptor, a rule's among them, as they
+/// do in envoyproxy/ratelimit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Override {
+    /// The maximum in each window, up to 4 294 967 295. 0 denies all.
+    pub permits: u64,
+    /// The length of a window.
+    pub unit: Unit,
+}
 
 /// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,9 +62,6 @@ pub struct Item<'a> {
     pub refund: bool,
     /// `true` if the item counts as a quota whatever its rule is: Envoy's global quota mode.
     pub quota: bool,
-    /// `true` if a peek at the item admits a call, so that its denial counts as one: Kuadrant's
-    /// check. A take of 0 permits needs no such mark.
-    pub admits: bool,
     /// The index of the item in its call, which errors name. `None` if that is the index in the
     /// request.
     pub nth: Option<usize>,
@@ -143,16 +150,7 @@ impl<'a> Item<'a> {
     /// Creates an item that takes permits.
     #[must_use]
     pub const fn of(target: Target<'a>, permits: u64) -> Self {
-        Self {
-            target,
-            permits,
-            at_most: None,
-            usage: None,
-            refund: false,
-            quota: false,
-            admits: false,
-            nth: None,
-        }
+        Self { target, permits, at_most: None, usage: None, refund: false, quota: false, nth: None }
     }
 
     /// Creates an item that takes the cost of a usage.
@@ -174,12 +172,6 @@ impl<'a> Item<'a> {
             verb => verb,
         }
     }
-
-    /// Returns `true` if a denial of the item in a request with this verb denies a caller. A plain
-    /// peek only looks.
-    pub(super) fn is_decision(&self, verb: Verb) -> bool {
-        self.admits || verb != Verb::Peek
-    }
 }
 
 /// An item that owns all its bytes.
@@ -190,7 +182,6 @@ pub(super) struct OwnedItem {
     at_most: Option<u64>,
     refund: bool,
     quota: bool,
-    admits: bool,
 }
 
 #[derive(Debug)]
@@ -223,8 +214,8 @@ impl OwnedItem {
             },
             Target::Inline { limit, key } => Owned::Inline { limit, key: key.to_vec() },
         };
-        let Item { permits, at_most, refund, quota, admits, .. } = *item;
-        Self { target, permits, at_most, refund, quota, admits }
+        let Item { permits, at_most, refund, quota, .. } = *item;
+        Self { target, permits, at_most, refund, quota }
     }
 
     pub(super) const fn permits(&self) -> u64 {
@@ -252,7 +243,7 @@ impl OwnedItem {
             Owned::Inline { limit, key } => Target::Inline { limit: *limit, key },
         };
         // The cost of a usage is known before an item is decided.
-        let Self { permits, at_most, refund, quota, admits, .. } = *self;
-        Item { at_most, refund, quota, admits, ..Item::of(target, permits) }
+        let Self { permits, at_most, refund, quota, .. } = *self;
+        Item { at_most, refund, quota, ..Item::of(target, permits) }
     }
 }

@@ -93,16 +93,6 @@ impl Attempts {
         attempt
     }
 
-    /// Returns `true` if a call that shows `shown` may proceed at once, and counts it then.
-    pub(crate) fn pass(&self, shown: TokenShown) -> bool {
-        let Some(inner) = &self.0 else { return true };
-        let is_known = inner.is_known(shown);
-        if is_known && shown == TokenShown::Right {
-            inner.admit();
-        }
-        is_known
-    }
-
     /// Counts a refused call whose refusal does not concern the token.
     #[cold]
     pub fn refused(&self, reason: RefusalReason) {

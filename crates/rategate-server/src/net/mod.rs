@@ -32,7 +32,6 @@ pub use self::drain::{Drain, Drainer};
 pub use self::guesses::Guesses;
 pub use self::listen::{Address, Bound, bind};
 pub use self::refusal::RefusalReason;
-pub(crate) use self::tls::client_config;
 pub use self::tls::{Tls, TlsError};
 pub(crate) use self::wake_gate::WakeGate;
 pub use self::workers::Workers;

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 
 /// Certificates in PEM files, read when the listener starts and again at each [`Tls::reload`].
@@ -154,36 +154,6 @@ impl Files {
         config.alpn_protocols.clone_from(&self.offers);
         Ok(config)
     }
-}
-
-/// Reads the files of a client: the authority of servers, and the client's certificate with its
-/// key, if it shows one. `offers` are the protocols for ALPN.
-///
-/// # Errors
-///
-/// [`TlsError`], with the path of the file.
-pub(crate) fn client_config(
-    ca: &Path,
-    shown: Option<(&Path, &Path)>,
-    offers: &[&[u8]],
-) -> Result<ClientConfig, TlsError> {
-    let unfit = |path: &Path| {
-        let path = path.to_owned();
-        move |error| TlsError::Unfit { path, error }
-    };
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(unfit(ca))?;
-    let builder = builder.with_root_certificates(roots(ca)?);
-    let mut config = match shown {
-        None => builder.with_no_client_auth(),
-        Some((cert, key)) => builder
-            .with_client_auth_cert(certificates(cert)?, private_key(key)?)
-            .map_err(unfit(cert))?,
-    };
-    config.alpn_protocols = offers.iter().map(|offer| offer.to_vec()).collect();
-    Ok(config)
 }
 
 fn roots(path: &Path) -> Result<RootCertStore, TlsError> {

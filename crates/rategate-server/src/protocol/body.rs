@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
@@ -25,8 +25,6 @@ pub enum Body {
     Empty,
     /// A whole body, so that decisions need no boxed stream.
     Full(Bytes),
-    /// A message of gRPC with its trailers, which needs no boxed stream either.
-    Message(Bytes, Box<HeaderMap>),
     /// A stream of frames.
     Stream(UnsyncBoxBody<Bytes, BodyError>),
 }
@@ -66,21 +64,13 @@ impl HttpBody for Body {
                 *body = Self::Empty;
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
             }
-            Self::Message(message, _) if !message.is_empty() => {
-                Poll::Ready(Some(Ok(Frame::data(std::mem::take(message)))))
-            }
-            Self::Message(_, trailers) => {
-                let trailers = std::mem::take(&mut **trailers);
-                *body = Self::Empty;
-                Poll::Ready(Some(Ok(Frame::trailers(trailers))))
-            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Empty => true,
-            Self::Full(_) | Self::Message(..) => false,
+            Self::Full(_) => false,
             Self::Stream(stream) => stream.is_end_stream(),
         }
     }
@@ -91,7 +81,6 @@ impl HttpBody for Body {
             Self::Full(bytes) => {
                 SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX))
             }
-            Self::Message(..) => SizeHint::default(),
             Self::Stream(stream) => stream.size_hint(),
         }
     }

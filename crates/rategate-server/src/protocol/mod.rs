@@ -4,7 +4,6 @@
 
 pub mod body;
 mod bounded_list;
-mod budget;
 pub mod grpc;
 pub mod http;
 pub(crate) mod object;

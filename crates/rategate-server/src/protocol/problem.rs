@@ -45,10 +45,9 @@ pub(crate) const fn of_engine_error(fault: &EngineError) -> (StatusCode, &'stati
         EngineError::Ttl { .. } => (StatusCode::BAD_REQUEST, "invalid_ttl"),
         EngineError::AtMost { .. } => (StatusCode::BAD_REQUEST, "invalid_at_most"),
         EngineError::Cost { .. } => (StatusCode::BAD_REQUEST, "invalid_usage"),
-        EngineError::NotFor(_)
-        | EngineError::NotForItem { .. }
-        | EngineError::NoPermits { .. }
-        | EngineError::NotAssigned { .. } => (StatusCode::BAD_REQUEST, "not_for_this_limit"),
+        EngineError::NotFor(_) | EngineError::NotForItem { .. } | EngineError::NoPermits { .. } => {
+            (StatusCode::BAD_REQUEST, "not_for_this_limit")
+        }
         EngineError::TooManyLimits { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too_many_limits"),
         EngineError::TooManyReservations { .. } => {
             (StatusCode::SERVICE_UNAVAILABLE, "too_many_reservations")

@@ -5,18 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rategate::MonotonicClock;
-use rategate_protocol::resp::Bounds;
 
 use super::bound_listener::BoundListener;
 use super::supervisor::Supervisor;
 use super::web::{Web, WebServices};
 use crate::config::settings;
-use crate::engine::{Engine, QuotaTerms};
+use crate::engine::Engine;
 use crate::net::{self, Access, Bound, Caps, Limits, ListenerConfig};
 use crate::observe;
-use crate::protocol::grpc::{self, Rls};
+use crate::protocol::grpc::{self, Grpc};
 use crate::protocol::http::{self, Api, ConnectionLimits};
-use crate::protocol::resp::Resp;
+use crate::protocol::resp::{Bounds, Resp};
 use crate::protocol::rls;
 
 /// A task that accepts connections at one listener until the shutdown begins.
@@ -36,8 +35,7 @@ impl Supervisor {
         let bounds = Bounds { frame_bytes: server.limits.frame_bytes, ..Bounds::default() };
         let resp =
             Resp::new(self.engine_for(observe::Protocol::Resp), access.clone(), bounds, limits);
-        let rls = self.rls(&access);
-        let web = self.web(&access, rls.clone(), limits);
+        let web = self.web(&access, limits);
         let mut listeners: Vec<ListenerTask> = Vec::new();
         let guesses = net::Guesses::default();
         for bound_listener in bound_listeners {
@@ -57,7 +55,7 @@ impl Supervisor {
             };
             listeners.push(match protocol {
                 "resp" => Box::pin(net::accept(bound, config, resp.clone(), &self.workers)?),
-                "grpc" => Box::pin(net::accept(bound, config, rls.clone(), &self.workers)?),
+                "grpc" => Box::pin(net::accept(bound, config, web.only_grpc(), &self.workers)?),
                 _ => Box::pin(net::accept(bound, config, web.behind(guard), &self.workers)?),
             });
         }
@@ -87,18 +85,15 @@ impl Supervisor {
         engine
     }
 
-    fn rls(&self, access: &Access) -> Rls<Engine<MonotonicClock>> {
+    fn grpc(&self, access: &Access) -> Grpc {
         let server = &self.settings.server;
         let settings = grpc::Settings {
             max_message_bytes: server.limits.body_bytes,
             max_wait: server.limits.header_time,
-            max_streams: server.limits.streams.get(),
-            max_head_bytes: server.limits.header_bytes,
-            quota: QuotaTerms::default(),
             options: self.rls_options(observe::Protocol::Grpc),
         };
         let engine = self.engine_for(observe::Protocol::Grpc);
-        Rls::new(engine, access.clone(), self.health.clone(), settings)
+        Grpc::new(engine, access.clone(), &self.health, settings)
     }
 
     /// Returns the options of replies to Envoy over a protocol.
@@ -119,7 +114,7 @@ impl Supervisor {
         }
     }
 
-    fn web(&self, access: &Access, rls: Rls<Engine<MonotonicClock>>, limits: Limits) -> Web {
+    fn web(&self, access: &Access, limits: Limits) -> Web {
         let server = &self.settings.server;
         let is_ready = Arc::clone(&self.is_ready);
         let options = http::Options {
@@ -140,7 +135,7 @@ impl Supervisor {
         Web::new(WebServices {
             engine: engine.clone(),
             api: Api::new(engine, options),
-            rls,
+            grpc: self.grpc(access),
             admin: self.admin.clone(),
             access: access.clone(),
             observe: Arc::clone(&self.observe),

@@ -194,11 +194,13 @@ pub fn start(start: Start) -> Result<Running, StartError> {
     let ready = Arc::new(AtomicBool::new(false));
     let (orders, ordered) = mpsc::unbounded_channel();
     let admin = Admin::new(Arc::clone(&observe), Arc::new(engine.clone()));
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let health = runtime.block_on(Health::new(is_ready));
     let mut supervisor = Supervisor {
         engine: engine.clone(),
         observe,
         admin,
-        health: Health::new(is_ready),
+        health,
         settings,
         workers,
         drainer: Drainer::new(),
@@ -212,7 +214,6 @@ pub fn start(start: Start) -> Result<Running, StartError> {
         spans,
         ordered,
     };
-    let runtime = Builder::new_current_thread().enable_all().build()?;
     let listeners = {
         let _within = runtime.enter();
         supervisor.listeners(bound_listeners)?

@@ -78,7 +78,7 @@ impl Supervisor {
         // It makes the service ready, so it ends first.
         drop(self.control_plane.take());
         self.is_ready.store(false, Ordering::Release);
-        self.health.end();
+        self.health.end().await;
         self.admin.close();
         if matches!(order, Order::Drain) {
             self.drain(&mut signals).await;

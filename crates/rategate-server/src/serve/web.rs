@@ -1,5 +1,5 @@
-//! Routes HTTP requests: gRPC by content type and path, the admin API and page by path, everything
-//! else to the API.
+//! Routes requests of HTTP and gRPC listeners: gRPC by content type and path, the admin API and
+//! page by path, everything else to the API.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::net::{Access, Attempts, Drain, Peer, Protocol, RefusalReason, Right, 
 use crate::observe::Observe;
 use crate::observe::admin::{Admin, Rights};
 use crate::protocol::body::{self, Body, Unread, counted, read, text, typed};
-use crate::protocol::grpc::{Rls, no_token};
+use crate::protocol::grpc::{Grpc, no_token};
 use crate::protocol::http::{
     Api, Caller, ConnectionLimits, Guard, OriginRefusal, is_grpc, refuse_host, serve_connection,
     token_shown,
@@ -26,12 +26,14 @@ use crate::protocol::rls;
 pub(super) struct Web {
     services: Arc<WebServices>,
     guard: Guard,
+    /// `true` if the listener serves gRPC and nothing else.
+    only_grpc: bool,
 }
 
 pub(super) struct WebServices {
     pub(super) engine: Engine<MonotonicClock>,
     pub(super) api: Api<MonotonicClock>,
-    pub(super) rls: Rls<Engine<MonotonicClock>>,
+    pub(super) grpc: Grpc,
     pub(super) admin: Admin,
     pub(super) access: Access,
     pub(super) observe: Arc<Observe>,
@@ -43,12 +45,17 @@ pub(super) struct WebServices {
 
 impl Web {
     pub(super) fn new(services: WebServices) -> Self {
-        Self { services: Arc::new(services), guard: Guard::default() }
+        Self { services: Arc::new(services), guard: Guard::default(), only_grpc: false }
+    }
+
+    /// Returns these services for a listener that serves gRPC and nothing else.
+    pub(super) fn only_grpc(&self) -> Self {
+        Self { only_grpc: true, ..self.clone() }
     }
 
     /// Returns these services with a guard that keeps pages of other sites out.
     pub(super) fn behind(&self, guard: Guard) -> Self {
-        Self { services: Arc::clone(&self.services), guard }
+        Self { guard, ..self.clone() }
     }
 
     /// Answers a request, and counts it if it is refused.
@@ -84,6 +91,10 @@ impl Web {
         caller: Caller,
     ) -> Response<Body> {
         let services = &*self.services;
+        if self.only_grpc && !is_grpc(&request) {
+            let response = text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "this listener serves gRPC\n");
+            return counted(response, Some(RefusalReason::Malformed));
+        }
         if let Some(refused) = refuse_host(&request) {
             return refused;
         }
@@ -91,7 +102,7 @@ impl Web {
             return services.refuse_origin(origin_refusal);
         }
         if is_grpc(&request) {
-            return services.rls.call(request, caller.token_required).await;
+            return services.grpc.call(request, shown, caller.token_required).await;
         }
         let path = request.uri().path();
         if Admin::owns(path) {

@@ -1,8 +1,8 @@
 //! The metadata of rules, in both formats.
 
-use rategate_protocol::rls::{FiniteNumber, Metadata, MetadataValue};
 use rategate_server::config::{ConfigError, load_text, to_toml};
 use rategate_server::rule::Rule;
+use rategate_server::rule::{FiniteNumber, Metadata, MetadataValue};
 
 /// Returns the rule of a descriptor with metadata.
 fn yaml(metadata: &str) -> Result<Rule, ConfigError> {

@@ -12,6 +12,7 @@ mod hold_bounds;
 mod laws;
 mod layers;
 mod metadata;
+mod metadata_values;
 mod names;
 mod native;
 mod ratelimit_format;

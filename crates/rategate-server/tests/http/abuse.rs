@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rategate_server::protocol::http::{ConnectionLimits, Options};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use crate::http::common::{plain, service};
@@ -309,38 +309,4 @@ fn garbled_requests_leave_it_serving() {
         }
         lives(&server).await;
     });
-}
-
-/// Settings, pings and priorities are answered or ignored only as long as requests outweigh them.
-#[test]
-fn frames_that_ask_for_nothing_end_the_connection() {
-    let frame = |kind: u8, payload: &[u8]| {
-        let length = u8::try_from(payload.len()).unwrap();
-        [&[0, 0, length, kind, 0, 0, 0, 0, 0], payload].concat()
-    };
-    let priority = [0, 0, 5, 2, 0, 0, 0, 0, 1, 0, 0, 0, 0, 9].to_vec();
-    for flood in [frame(4, &[]), frame(6, &[7; 8]), priority] {
-        let flood = flood.clone();
-        run(async move {
-            let server = Server::new(plain(), ConnectionLimits::default()).await;
-            let mut stream = server.connect().await;
-            let (mut reader, mut writer) = stream.split();
-            let begin = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &[0, 0, 0, 4, 0, 0, 0, 0, 0][..]];
-            let sending = async {
-                writer.write_all(&begin.concat()).await.unwrap();
-                // Until the server gives up.
-                while writer.write_all(&flood).await.is_ok() {
-                    tokio::task::yield_now().await;
-                }
-            };
-            let receiving = async {
-                let mut data = Vec::new();
-                let _ = reader.read_to_end(&mut data).await;
-                data.len()
-            };
-            let ((), data) = tokio::join!(sending, receiving);
-            assert!(data < 1_100 * 17, "{data} bytes of answers to {flood:?}");
-            lives(&server).await;
-        });
-    }
 }

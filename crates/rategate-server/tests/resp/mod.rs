@@ -3,6 +3,8 @@
 mod abuse;
 mod answers;
 mod client;
+mod codec;
+mod codec_laws;
 mod ending;
 mod lease;
 mod listeners;

@@ -1,430 +1,340 @@
-//! Malicious clients, byte by byte, against the driver that reads its connections itself; and the
-//! refusals of both drivers.
+//! Clients that attack the listener for gRPC, by frames that no library sends. Meanwhile others
+//! are served, memory stays bounded, and afterwards the processor is idle.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
-use proptest::prelude::*;
-use prost::Message;
-use rategate_server::protocol::grpc::Settings;
+use crate::rls::unary::Gateway;
+use crate::serve::clients::{Service, until};
 
-use crate::rls::calls::{descriptor, request};
-use crate::rls::common::{Driver, Server, engine, rules};
+const RULES: &str = "[[rule]]\nname = \"api\"\ndomain = \"edge\"\nmatch = [\"user\"]\n\
+                     limit = \"1000000/h\"\n";
 
-pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// The kinds of frames, and their flags.
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const WINDOW_UPDATE: u8 = 8;
+const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
 
-pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut frame = u32::try_from(payload.len()).unwrap().to_be_bytes()[1..].to_vec();
-    frame.extend([kind, flags]);
-    frame.extend(stream.to_be_bytes());
-    frame.extend(payload);
-    frame
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let [_, length @ ..] = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-pub(crate) fn field(name: &str, value: &str) -> Vec<u8> {
-    let mut field = vec![0, u8::try_from(name.len()).unwrap()];
-    field.extend(name.as_bytes());
-    assert!(value.len() < 127);
-    field.push(u8::try_from(value.len()).unwrap());
-    field.extend(value.as_bytes());
-    field
+/// Encodes the head of a call without an index: `:method: POST`, `:scheme: http`, the path, an
+/// authority and the content type.
+fn head() -> Vec<u8> {
+    let path = crate::rls::unary::PATH.as_bytes();
+    let length = u8::try_from(path.len()).unwrap();
+    [&[0x83, 0x86, 0x04, length], path, b"\x01\x01x", b"\x0f\x10\x10application/grpc"].concat()
 }
 
-pub(crate) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-
-/// Encodes `:method: POST`, `:scheme: http`, the path, and more fields.
-pub(crate) fn head(path: &str, fields: &[(&str, &str)]) -> Vec<u8> {
-    let mut head = vec![0x83, 0x86];
-    head.extend(field(":path", path));
-    for (name, value) in fields {
-        head.extend(field(name, value));
-    }
-    head
+/// Returns a field that is not indexed, with a value of 100 bytes.
+fn field() -> Vec<u8> {
+    [&b"\x00\x01x\x64"[..], &[b'y'; 100]].concat()
 }
 
-pub(crate) fn right_head() -> Vec<u8> {
-    head(PATH, &[("content-type", "application/grpc"), ("te", "trailers")])
+/// Returns a field of 4,000 bytes that enters the table, and as many references to it as follow in
+/// a frame: some 50 MB of fields.
+fn bomb() -> Vec<u8> {
+    [&b"\x40\x01x\x7f\xa1\x1e"[..], &[b'y'; 4_000], &[0xbe; 12_000]].concat()
 }
 
-pub(crate) fn message(request: &RateLimitRequest) -> Vec<u8> {
-    let mut bytes = vec![0];
-    bytes.extend(u32::try_from(request.encoded_len()).unwrap().to_be_bytes());
-    bytes.extend(request.encode_to_vec());
-    bytes
+/// The streams of a client, the first of them at 1.
+fn streams() -> impl Iterator<Item = u32> {
+    (1..1 << 30).step_by(2)
 }
 
-pub(crate) fn right_message() -> Vec<u8> {
-    message(&request(&[descriptor(&[("remote_address", "10.0.0.1")])]))
+/// A connection of an attacker, which sends until the server ends it or the attack is over.
+struct Raw {
+    stream: TcpStream,
+    stop: Arc<AtomicBool>,
 }
-
-pub(crate) fn call(stream: u32) -> Vec<u8> {
-    [frame(1, 4, stream, &right_head()), frame(0, 1, stream, &right_message())].concat()
-}
-
-pub(crate) struct Raw(pub(crate) TcpStream);
-
-pub(crate) type Frame = (u8, u8, u32, Vec<u8>);
 
 impl Raw {
-    pub(crate) fn new(server: &Server) -> Self {
-        let stream = TcpStream::connect(server.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        stream.set_nodelay(true).unwrap();
-        Self(stream)
-    }
-
-    pub(crate) fn greeted(server: &Server) -> Self {
-        let mut raw = Self::new(server);
-        raw.send(&[PREFACE, &frame(4, 0, 0, &[])].concat());
-        raw
-    }
-
-    pub(crate) fn send(&mut self, bytes: &[u8]) {
-        // A server that has seen enough may have closed already.
-        drop(self.0.write_all(bytes));
-    }
-
-    pub(crate) fn next(&mut self) -> Option<Frame> {
-        let mut head = [0; 9];
-        self.0.read_exact(&mut head).ok()?;
-        let length = usize::try_from(u32::from_be_bytes([0, head[0], head[1], head[2]])).unwrap();
-        let mut payload = vec![0; length];
-        self.0.read_exact(&mut payload).ok()?;
-        let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
-        Some((head[3], head[4], stream, payload))
-    }
-
-    /// Returns the frames of a stream up to its end.
-    pub(crate) fn answer(&mut self, stream: u32) -> Vec<Frame> {
-        let mut frames = Vec::new();
-        while let Some(frame) = self.next() {
-            if frame.2 == stream {
-                let is_end = frame.0 == 3 || (frame.0 < 2 && frame.1 & 1 > 0);
-                frames.push(frame);
-                if is_end {
-                    break;
-                }
+    /// Sends bytes. Returns `false` once the connection, or the attack, is over.
+    fn send(&mut self, bytes: &[u8]) -> bool {
+        let mut rest = bytes;
+        while !self.stop.load(Ordering::Relaxed) {
+            match self.stream.write(rest) {
+                Ok(0) => return false,
+                Ok(sent) if sent == rest.len() => return true,
+                Ok(sent) => rest = &rest[sent..],
+                // The server does not read: the attack waits with it.
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(_) => return false,
             }
         }
-        frames
+        false
     }
 
-    /// Returns the code with which the connection ends.
-    pub(crate) fn goaway(&mut self) -> Option<u8> {
-        loop {
-            if let (7, _, 0, payload) = self.next()? {
-                return Some(payload[7]);
+    /// Drops what has arrived.
+    fn drain(&mut self) {
+        let mut scratch = [0; 16 << 10];
+        self.stream.set_nonblocking(true).unwrap();
+        while matches!(self.stream.read(&mut scratch), Ok(1..)) {}
+        self.stream.set_nonblocking(false).unwrap();
+    }
+
+    /// Waits for the end of the attack, or of the connection, and drops what arrives.
+    fn linger(&mut self) {
+        let mut scratch = [0; 16 << 10];
+        while !self.stop.load(Ordering::Relaxed) {
+            match self.stream.read(&mut scratch) {
+                Ok(1..) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                _ => return,
             }
         }
     }
 }
 
-pub(crate) fn server() -> Server {
-    server_with(Settings::default())
+/// The work of an attacker on one connection.
+type Attack = fn(&mut Raw);
+
+const ATTACKS: [(&str, Attack); 11] = [
+    ("calls that are reset at once", |raw| {
+        for stream in streams() {
+            let call = frame(HEADERS, END_HEADERS, stream, &head());
+            let reset = frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes());
+            if !raw.send(&[call, reset].concat()) {
+                return;
+            }
+            raw.drain();
+        }
+    }),
+    ("streams that the server has to reset", |raw| {
+        for stream in streams() {
+            let call = frame(HEADERS, END_HEADERS, stream, &head());
+            // A window that overflows is an error of the stream alone.
+            let grow = frame(WINDOW_UPDATE, 0, stream, &0x7fff_ffff_u32.to_be_bytes());
+            if !raw.send(&[call, grow].concat()) {
+                return;
+            }
+            raw.drain();
+        }
+    }),
+    ("a head that goes on", |raw| {
+        raw.send(&frame(HEADERS, 0, 1, &head()));
+        let more = frame(CONTINUATION, 0, 1, &field());
+        while raw.send(&more.repeat(50)) {}
+    }),
+    ("a head of empty frames", |raw| {
+        raw.send(&frame(HEADERS, 0, 1, &head()));
+        let more = frame(CONTINUATION, 0, 1, b"");
+        while raw.send(&more.repeat(500)) {}
+    }),
+    ("fields that are short here and long there", |raw| {
+        for stream in streams() {
+            if !raw.send(&frame(HEADERS, END_HEADERS | END_STREAM, stream, &bomb())) {
+                return;
+            }
+            raw.drain();
+        }
+    }),
+    ("half a head", |raw| {
+        raw.send(&frame(HEADERS, 0, 1, &head()));
+        raw.linger();
+    }),
+    ("half a message in as many calls as there may be", |raw| {
+        for stream in streams().take(300) {
+            let message = frame(DATA, 0, stream, b"\x00\x00\x00\xff\xff");
+            raw.send(&[frame(HEADERS, END_HEADERS, stream, &head()), message].concat());
+        }
+        raw.linger();
+    }),
+    ("pings whose replies are not read", |raw| {
+        let ping = frame(PING, 0, 0, b"pingpong");
+        while raw.send(&ping.repeat(200)) {}
+    }),
+    ("pings whose replies are read", |raw| {
+        let ping = frame(PING, 0, 0, b"pingpong");
+        while raw.send(&ping.repeat(200)) {
+            raw.drain();
+        }
+    }),
+    ("settings", |raw| {
+        let settings = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0xff, 0xff]);
+        while raw.send(&settings.repeat(200)) {}
+    }),
+    ("calls whose replies have no window", |raw| {
+        raw.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]));
+        for stream in streams() {
+            let call = frame(HEADERS, END_HEADERS, stream, &head());
+            let message = frame(DATA, END_STREAM, stream, b"\0\0\0\0\x06\x0a\x04edge");
+            if !raw.send(&[call, message].concat()) {
+                return;
+            }
+        }
+    }),
+];
+
+/// The attackers at a time, and how long they go on.
+const ATTACKERS: usize = 4;
+const LASTS: Duration = Duration::from_millis(1_500);
+/// The memory that the process may have more afterwards, the attackers' own included.
+const MAX_GROWN: usize = 48 << 20;
+/// The longest time of a call of another client, on a machine with other work.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn connect(address: SocketAddr, stop: &Arc<AtomicBool>) -> Option<Raw> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    let short = Some(Duration::from_millis(20));
+    stream.set_write_timeout(short).unwrap();
+    stream.set_read_timeout(short).unwrap();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").ok()?;
+    stream.write_all(&frame(SETTINGS, 0, 0, b"")).ok()?;
+    Some(Raw { stream, stop: Arc::clone(stop) })
 }
 
-pub(crate) fn server_with(settings: Settings) -> Server {
-    Server::start(Driver::Own, engine(rules()).0, settings)
+/// Returns the resident memory of this process, in bytes.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: usize = status.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096
 }
 
-pub(crate) fn contains_text(frames: &[Frame], text: &str) -> bool {
-    frames.iter().any(|frame| {
-        frame.0 == 1 && frame.3.windows(text.len()).any(|chunk| chunk == text.as_bytes())
-    })
+/// Returns the time that processors have spent on this process.
+fn busy() -> Duration {
+    let times = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(times.tv_sec.unsigned_abs(), u32::try_from(times.tv_nsec).unwrap())
+}
+
+/// Returns how long processors are busy with this process in the quietest of three times.
+fn quietest(time: Duration) -> Duration {
+    let once = |_| {
+        let before = busy();
+        thread::sleep(time);
+        busy().saturating_sub(before)
+    };
+    (0..3).map(once).min().unwrap()
 }
 
 #[test]
-fn an_answer_byte_by_byte() {
-    let mut raw = Raw::greeted(&server());
-    raw.send(&call(1));
-    let frames = raw.answer(1);
-    assert_eq!(frames[0], (1, 4, 1, b"\x88\x0f\x10\x10application/grpc".to_vec()));
-    let message = b"\x00\x00\x00\x00\x1b\x08\x01\x12\x17\x08\x01\x12\x0d\
-                    \x08\x0a\x10\x02\x1a\x07address\x18\x09\x22\x02\x08\x32";
-    assert_eq!(frames[1], (0, 0, 1, message.to_vec()));
-    assert_eq!(frames[2], (1, 5, 1, b"\x00\x0bgrpc-status\x010".to_vec()));
-    assert_eq!(frames.len(), 3);
-}
-
-#[test]
-fn calls_that_are_none_are_refused_alone() {
-    let mut raw = Raw::greeted(&server());
-    let grpc = ("content-type", "application/grpc");
-    for (index, (head, expected)) in [
-        (head("/no.such.Service/Call", &[grpc]), "no such method"),
-        (head(PATH, &[grpc, ("grpc-encoding", "gzip")]), "grpc-accept-encoding"),
-        (head(PATH, &[grpc, ("grpc-timeout", "soon")]), "grpc-timeout is no time"),
-        (head(PATH, &[("content-type", "application/json")]), "415"),
-        (head(PATH, &[]), "415"),
-        ([vec![0x82, 0x86], field(":path", PATH)].concat(), "405"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let stream = 1 + 2 * u32::try_from(index).unwrap();
-        raw.send(&[frame(1, 4, stream, &head), frame(0, 1, stream, &right_message())].concat());
-        let frames = raw.answer(stream);
-        assert!(contains_text(&frames, expected), "{expected}: {frames:?}");
+fn attackers_cost_bounded_memory_and_no_call_of_others() {
+    let service = Service::of(RULES);
+    let address: SocketAddr = service.at("grpc").parse().unwrap();
+    let mut other = Gateway::at(address, &[("user", "ann")]);
+    assert_eq!(other.take(1).unwrap(), 1);
+    for (name, attack) in ATTACKS {
+        let (stop, before) = (Arc::<AtomicBool>::default(), resident());
+        let (begun, busy_before) = (Instant::now(), busy());
+        let attackers: Vec<_> = (0..ATTACKERS)
+            .map(|_| {
+                let stop = Arc::clone(&stop);
+                thread::spawn(move || {
+                    let mut connections = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        connect(address, &stop).iter_mut().for_each(attack);
+                        connections += 1;
+                    }
+                    connections
+                })
+            })
+            .collect();
+        let (mut calls, mut slowest) = (0, Duration::ZERO);
+        while begun.elapsed() < LASTS || calls < 5 {
+            let since = Instant::now();
+            assert_eq!(other.take(1).unwrap(), 1, "{name}");
+            slowest = slowest.max(since.elapsed());
+            calls += 1;
+        }
+        stop.store(true, Ordering::Relaxed);
+        let connections: usize = attackers.into_iter().map(|it| it.join().unwrap()).sum();
+        let (took, cpu) = (begun.elapsed(), busy().saturating_sub(busy_before));
+        let quiet = quietest(Duration::from_millis(200));
+        let grown = resident().saturating_sub(before);
+        println!(
+            "{name}: {connections} connections, {calls} other calls, the slowest {slowest:?}; \
+             {} KiB more, processor {cpu:?} of {took:?}, then {quiet:?}",
+            grown >> 10
+        );
+        assert!(slowest < PATIENCE, "{name}: {calls} calls, the slowest {slowest:?}");
+        assert!(grown < MAX_GROWN, "{name}: {grown} bytes");
+        assert!(quiet < Duration::from_millis(100), "{name}: {quiet:?} with nothing to do");
     }
-    raw.send(&call(101));
-    assert!(contains_text(&raw.answer(101), "grpc-status"));
+    let refused = "rategate_calls_refused_total{protocol=\"grpc\",reason=\"too_much\"}";
+    let refused: u64 = service.metric(refused).unwrap().parse().unwrap();
+    assert!(refused > 0, "resets end connections");
 }
 
-#[test]
-fn messages_that_are_none_are_refused_alone() {
-    let mut raw = Raw::greeted(&server());
-    let right = right_message();
-    let mut packed = right.clone();
-    packed[0] = 1;
-    for (index, (bytes, expected)) in [
-        (vec![], "there is no message"),
-        (right[..7].to_vec(), "the call ends within a message"),
-        (right[..3].to_vec(), "the call ends within a message"),
-        ([right.clone(), right.clone()].concat(), "more than one message"),
-        (packed, "compression"),
-        (b"\x00\x00\x00\x00\x02\xff\xff".to_vec(), "malformed"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let stream = 1 + 2 * u32::try_from(index).unwrap();
-        raw.send(&[frame(1, 4, stream, &right_head()), frame(0, 1, stream, &bytes)].concat());
-        let frames = raw.answer(stream);
-        assert!(contains_text(&frames, expected), "{expected}: {frames:?}");
-    }
-    raw.send(&call(101));
-    assert!(contains_text(&raw.answer(101), "grpc-status"));
-}
-
-/// A rate limit request is denied instead: see `hostile`.
-#[test]
-fn an_oversized_message_is_refused_by_its_prefix() {
-    let mut raw = Raw::greeted(&server());
-    let head = head("/grpc.health.v1.Health/Check", &[("content-type", "application/grpc")]);
-    let begun = frame(0, 0, 1, b"\x00\x7f\xff\xff\xff");
-    raw.send(&[frame(1, 4, 1, &head), begun].concat());
-    assert!(contains_text(&raw.answer(1), "longer than 65536"));
-}
-
-#[test]
-fn a_message_may_come_in_pieces() {
-    let mut raw = Raw::greeted(&server());
-    let head = right_head();
-    let (first, rest) = head.split_at(7);
-    raw.send(&[frame(1, 0, 1, first), frame(9, 4, 1, rest)].concat());
-    for byte in right_message() {
-        raw.send(&frame(0, 0, 1, &[byte]));
-    }
-    // Two bytes of padding and nothing else.
-    raw.send(&frame(0, 8 | 1, 1, &[2, 0, 0]));
-    let frames = raw.answer(1);
-    assert_eq!(frames.len(), 3, "{frames:?}");
-}
-
-#[test]
-fn too_much_of_anything_ends_the_connection() {
-    let begun = || frame(1, 0, 1, &right_head());
-    for (what, bytes, reason) in [
-        ("a frame that is too long", vec![0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1], 6),
-        (
-            "a head without end",
-            std::iter::once(begun())
-                .chain((0..2000).map(|_| frame(9, 0, 1, &[0])))
-                .collect::<Vec<_>>()
-                .concat(),
-            11,
-        ),
-        ("a ping too many", (0..2000).flat_map(|_| frame(6, 0, 0, &[0; 8])).collect(), 11),
-        ("settings too many", (0..2000).flat_map(|_| frame(4, 0, 0, &[])).collect(), 11),
-        (
-            "nothing too often",
-            [begun_call(1), (0..2000).flat_map(|_| frame(0, 0, 1, b"")).collect()].concat(),
-            11,
-        ),
-        (
-            "resets",
-            (0..200)
-                .flat_map(|n| [begun_call(1 + 2 * n), frame(3, 0, 1 + 2 * n, &[0; 4])].concat())
-                .collect(),
-            11,
-        ),
-        (
-            "more than the window",
-            [begun_call(1), (0..5).flat_map(|_| frame(0, 0, 1, &prefixed())).collect()].concat(),
-            3,
-        ),
-    ] {
-        let mut raw = Raw::greeted(&server());
-        raw.send(&bytes);
-        assert_eq!(raw.goaway(), Some(reason), "{what}");
-        assert!(raw.next().is_none(), "{what}: the connection goes on");
-    }
-}
-
-pub(crate) fn begun_call(stream: u32) -> Vec<u8> {
-    frame(1, 4, stream, &right_head())
-}
-
-/// Encodes a watch, which continues after its request has ended.
-pub(crate) fn call_without_answer(stream: u32) -> Vec<u8> {
-    let head = head("/grpc.health.v1.Health/Watch", &[("content-type", "application/grpc")]);
-    [frame(1, 4, stream, &head), frame(0, 1, stream, &[0; 5])].concat()
-}
-
-/// Returns the beginning of a message of the maximum length, 16 KiB of it. The following frames
-/// belong to it.
-fn prefixed() -> Vec<u8> {
-    let mut bytes = vec![0, 0, 1, 0, 0];
-    bytes.resize(16_384, 0);
-    bytes
-}
-
-#[test]
-fn garbage_is_no_connection() {
-    for garbage in
-        [&b"GET / HTTP/1.1\r\n\r\n"[..], b"*1\r\n$4\r\nPING\r\n", b"\x16\x03\x01\x02\x00"]
-    {
-        let mut raw = Raw::new(&server());
-        raw.send(garbage);
-        assert_eq!(raw.goaway(), Some(1));
-        assert!(raw.next().is_none());
-    }
-}
-
-#[test]
-fn streams_over_the_most_are_refused_and_the_others_go_on() {
-    let mut raw = Raw::greeted(&server());
-    let begun: Vec<u8> = (0..257).flat_map(|n| begun_call(1 + 2 * n)).collect();
-    raw.send(&begun);
-    let refused = raw.answer(1 + 2 * 256);
-    assert_eq!(refused, [(3, 0, 513, vec![0, 0, 0, 7])]);
-    for n in [0, 255] {
-        raw.send(&frame(0, 1, 1 + 2 * n, &right_message()));
-        assert_eq!(raw.answer(1 + 2 * n).len(), 3);
-    }
-    raw.send(&call(515));
-    assert_eq!(raw.answer(515).len(), 3);
-}
-
+/// Half a head and half a message have their time, and the latter alone costs its call alone.
 #[test]
 fn a_slow_message_has_its_time() {
-    let settings = Settings { max_wait: Duration::from_millis(200), ..Settings::default() };
-    let server = server_with(settings);
-    let mut raw = Raw::greeted(&server);
-    let started = Instant::now();
-    raw.send(&[begun_call(1), frame(0, 0, 1, &right_message()[..8])].concat());
-    assert!(contains_text(&raw.answer(1), "the deadline has passed"));
-    let waited = started.elapsed();
-    assert!(waited >= Duration::from_millis(200) && waited < Duration::from_secs(3), "{waited:?}");
-    // The caller's own timeout is shorter.
-    let head = head(PATH, &[("content-type", "application/grpc"), ("grpc-timeout", "20m")]);
-    raw.send(&frame(1, 4, 3, &head));
-    assert!(contains_text(&raw.answer(3), "the deadline has passed"));
-    raw.send(&call(5));
-    assert_eq!(raw.answer(5).len(), 3);
-    // A silent client, and one whose preface never ends, have the same timeout.
-    for begun in [&PREFACE[..20], PREFACE] {
-        let mut silent = Raw::new(&server);
-        silent.send(begun);
-        assert_eq!(silent.goaway(), Some(0));
-        assert!(silent.next().is_none());
-    }
+    let limits = "[server.limits]\nheader_time = \"200ms\"\n";
+    let service = Service::of(&format!("{limits}{RULES}"));
+    let stop = Arc::default();
+    let mut raw = connect(service.at("grpc").parse().unwrap(), &stop).unwrap();
+    let half = frame(DATA, 0, 1, b"\x00\x00\x00\xff\xff");
+    raw.send(&[frame(HEADERS, END_HEADERS, 1, &head()), half].concat());
+    let late = "rategate_calls_refused_total{protocol=\"grpc\",reason=\"late\"}";
+    until("the end of the call", || service.metric(late).as_deref() == Some("1"));
+    assert!(raw.send(&frame(PING, 0, 0, b"pingpong")), "the connection goes on");
+}
+
+/// A connection that has not said what it speaks has the time of a head; one that speaks HTTP/2
+/// has that of silence, and hears of its end.
+#[test]
+fn silence_has_its_time() {
+    let limits = "[server.limits]\nheader_time = \"200ms\"\nidle = \"600ms\"\n";
+    let service = Service::of(&format!("{limits}{RULES}"));
+    let address: SocketAddr = service.at("grpc").parse().unwrap();
+    let ended_after = |greets: bool| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let begun = Instant::now();
+        if greets {
+            stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+            stream.write_all(&frame(SETTINGS, 0, 0, b"")).unwrap();
+        }
+        let mut all = Vec::new();
+        // The system may reset it, as something is unread.
+        let _ = stream.read_to_end(&mut all);
+        (begun.elapsed(), all)
+    };
+    let (silent, said) = ended_after(false);
+    assert!(silent >= Duration::from_millis(200) && said.is_empty(), "{silent:?}");
+    let (idle, said) = ended_after(true);
+    assert!(idle >= Duration::from_millis(600), "{idle:?}");
+    assert!(said.windows(2).any(|pair| pair == [7, 0]), "no GOAWAY: {said:?}");
+}
+
+/// The number of idle connections. Both of their ends are in this process: as many as its
+/// descriptors allow, and ten thousand at most.
+fn many() -> usize {
+    let most = rategate_server::net::raise_descriptors().unwrap_or(u64::MAX);
+    usize::try_from(most.saturating_sub(200) / 2).unwrap_or(usize::MAX).min(10_000)
 }
 
 #[test]
-fn half_a_connection_is_enough_for_nothing() {
-    let mut raw = Raw::greeted(&server());
-    raw.send(&[call(1), begun_call(3)].concat());
-    raw.0.shutdown(Shutdown::Write).unwrap();
-    let mut answered = 0;
-    while let Some(frame) = raw.next() {
-        answered += u32::from(frame.2 == 1);
-        assert_ne!(frame.2, 3);
-    }
-    assert_eq!(answered, 3);
-}
-
-#[test]
-fn an_answer_waits_for_its_window() {
-    let mut raw = Raw::new(&server());
-    // Streams may send ten bytes at first.
-    let few = frame(4, 0, 0, &[0, 4, 0, 0, 0, 10]);
-    raw.send(&[PREFACE, &few, &call(1)].concat());
-    let mut data = Vec::new();
-    while data.len() < 10 {
-        let frame = raw.next().unwrap();
-        if frame.0 == 0 {
-            data.extend(frame.3);
-        }
-    }
-    assert_eq!(data.len(), 10);
-    raw.send(&frame(8, 0, 1, &100_u32.to_be_bytes()));
-    let rest = raw.answer(1);
-    data.extend(&rest[0].3);
-    assert_eq!(data.len(), 32);
-    assert_eq!(rest[1].0, 1);
-}
-
-#[test]
-fn a_long_connection_keeps_its_windows() {
-    let mut raw = Raw::greeted(&server());
-    let long = "x".repeat(60_000);
-    let long = message(&request(&[descriptor(&[("unheard", &long)])]));
-    for n in 0..40 {
-        let stream = 1 + 2 * n;
-        raw.send(&begun_call(stream));
-        for chunk in long.chunks(16_384) {
-            raw.send(&frame(0, 0, stream, chunk));
-        }
-        raw.send(&frame(0, 1, stream, &[]));
-        assert_eq!(raw.answer(stream).len(), 3, "{n}");
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
-    #[test]
-    fn any_bytes_leave_the_server_as_it_was(
-        frames in prop::collection::vec(
-            (0..12_u8, any::<u8>(), 0..8_u32, prop::collection::vec(any::<u8>(), 0..40)),
-            0..12,
-        ),
-        with_head in any::<bool>(),
-    ) {
-        static SERVER: std::sync::OnceLock<Server> = std::sync::OnceLock::new();
-        let server = SERVER.get_or_init(server);
-        let mut raw = Raw::greeted(server);
-        if with_head {
-            raw.send(&begun_call(1));
-        }
-        for (kind, flags, stream, payload) in frames {
-            raw.send(&frame(kind, flags, stream, &payload));
-        }
-        drop(raw);
-        let mut other = Raw::greeted(server);
-        other.send(&call(1));
-        prop_assert_eq!(other.answer(1).len(), 3);
-    }
-}
-
-/// The settings for concurrent calls and head length are announced and enforced.
-#[test]
-fn streams_and_heads_are_those_of_the_settings() {
-    let settings = Settings { max_streams: 3, max_head_bytes: 1_024, ..Settings::default() };
-    let server = server_with(settings);
-    let mut raw = Raw::greeted(&server);
-    for nth in 0..4 {
-        raw.send(&begun_call(1 + 2 * nth));
-    }
-    let refused = raw.answer(7);
-    assert_eq!(refused, [(3, 0, 7, vec![0, 0, 0, 7])]);
-    let mut raw = Raw::greeted(&server);
-    let long = "x".repeat(120);
-    let fields: Vec<_> = (0..10).map(|nth| (format!("x-{nth}"), long.clone())).collect();
-    let fields: Vec<_> =
-        fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    raw.send(&frame(1, 4, 1, &head(PATH, &fields)));
-    assert!(contains_text(&raw.answer(1), "415"), "it is no call of gRPC, which is reported first");
+fn idle_connections_cost_little_memory_and_no_time() {
+    let many = many();
+    let limits = "[server.limits]\nconnections = 10100\nconnections_per_address = 10100\n";
+    let service = Service::of(&format!("{limits}{RULES}"));
+    let address: SocketAddr = service.at("grpc").parse().unwrap();
+    let mut other = Gateway::at(address, &[("user", "ann")]);
+    assert_eq!(other.take(1).unwrap(), 1);
+    let (before, stop) = (resident(), Arc::default());
+    let idle: Vec<Raw> = (0..many).map(|_| connect(address, &stop).unwrap()).collect();
+    let open = "rategate_connections{protocol=\"grpc\"}";
+    until("the connections", || {
+        service.metric(open).is_some_and(|open| open.parse::<usize>().unwrap() > many)
+    });
+    let each = resident().saturating_sub(before) / many;
+    let since = Instant::now();
+    assert_eq!(other.take(1).unwrap(), 1);
+    assert!(since.elapsed() < PATIENCE);
+    let quiet = quietest(Duration::from_millis(500));
+    println!("{many} idle connections: {each} bytes each, processor {quiet:?} in 500 ms");
+    assert!(each < 48 << 10, "{each} bytes each");
+    assert!(quiet < Duration::from_millis(250), "{quiet:?}");
+    drop(idle);
 }

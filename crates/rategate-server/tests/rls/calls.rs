@@ -1,38 +1,23 @@
-//! Calls by another gRPC client, over both drivers.
+//! Calls by a gRPC client.
 
 use std::time::Duration;
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
-    Entry, RateLimitOverride,
-};
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::DescriptorStatus;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client as rls_client;
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use envoy_types::pb::google::protobuf::UInt64Value;
 use rategate_server::engine::EngineSettings;
+use rategate_server::messages::descriptor::RateLimitDescriptor;
+use rategate_server::messages::descriptor::rate_limit_descriptor::RateLimitOverride;
+use rategate_server::messages::rls::rate_limit_response::DescriptorStatus;
+use rategate_server::messages::rls::rate_limit_service_client as rls_client;
+use rategate_server::messages::rls::{RateLimitRequest, RateLimitResponse};
 use rategate_server::protocol::grpc::Settings;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
-use tonic_reflection::pb::v1::ServerReflectionRequest;
-use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
-use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
-use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
-use crate::rls::common::{Driver, Server, engine, engine_with, rules, runtime};
+use crate::rls::common::{Clock, Server, engine, engine_with, rules, runtime};
+use crate::rls::unary::descriptor;
 
-const BOTH: [Driver; 2] = [Driver::Own, Driver::Hyper];
-
-pub(crate) fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
-    let entries = entries
-        .iter()
-        .map(|(key, value)| Entry { key: (*key).to_owned(), value: (*value).to_owned() });
-    RateLimitDescriptor { entries: entries.collect(), ..Default::default() }
-}
-
-pub(crate) fn request(descriptors: &[RateLimitDescriptor]) -> RateLimitRequest {
+fn request(descriptors: &[RateLimitDescriptor]) -> RateLimitRequest {
     RateLimitRequest { domain: "edge".into(), descriptors: descriptors.to_vec(), hits_addend: 0 }
 }
 
@@ -59,12 +44,10 @@ fn summary(status: &DescriptorStatus) -> (i32, Option<(String, u32, i32)>, u32, 
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "a closure, as each caller has it")]
-fn on_both(test: impl AsyncFn(&Server, &crate::rls::common::Clock)) {
-    for driver in BOTH {
-        let (engine, clock) = engine(rules());
-        let server = Server::start(driver, engine, Settings::default());
-        runtime().block_on(test(&server, &clock));
-    }
+fn served(test: impl AsyncFn(&Server, &Clock)) {
+    let (engine, clock) = engine(rules());
+    let server = Server::start(engine, Settings::default());
+    runtime().block_on(test(&server, &clock));
 }
 
 /// As in Envoy's service: a limit without a name is returned without one, and names need not be
@@ -80,22 +63,20 @@ fn limits_are_called_as_they_were_given() {
     let own: Vec<_> = loaded.rules.rules.iter().map(|rule| rule.name.to_string()).collect();
     assert_eq!(own, ["edge.a", "edge.b", "edge.c", "edge.d"], "each has a name of its own besides");
     let expected = ["", "given", "twice", "twice"];
-    for driver in BOTH {
-        let (engine, _) = engine(loaded.rules.rules.clone());
-        let server = Server::start(driver, engine, Settings::default());
-        runtime().block_on(async {
-            let client = &mut client(&server).await;
-            let descriptors = ["a", "b", "c", "d"].map(|key| descriptor(&[(key, "x")]));
-            let answer = ask(client, request(&descriptors)).await.unwrap();
-            let limits = answer.statuses.into_iter().map(|status| status.current_limit.unwrap());
-            assert_eq!(limits.map(|limit| limit.name).collect::<Vec<_>>(), expected);
-        });
-    }
+    let (engine, _) = engine(loaded.rules.rules.clone());
+    let server = Server::start(engine, Settings::default());
+    runtime().block_on(async {
+        let client = &mut client(&server).await;
+        let descriptors = ["a", "b", "c", "d"].map(|key| descriptor(&[(key, "x")]));
+        let answer = ask(client, request(&descriptors)).await.unwrap();
+        let limits = answer.statuses.into_iter().map(|status| status.current_limit.unwrap());
+        assert_eq!(limits.map(|limit| limit.name).collect::<Vec<_>>(), expected);
+    });
 }
 
 #[test]
 fn statuses_are_those_of_the_descriptors_in_order() {
-    on_both(async |server, _| {
+    served(async |server, _| {
         let client = &mut client(server).await;
         let descriptors = [
             descriptor(&[("remote_address", "10.0.0.1")]),
@@ -114,7 +95,7 @@ fn statuses_are_those_of_the_descriptors_in_order() {
 
 #[test]
 fn a_denial_takes_from_no_descriptor() {
-    on_both(async |server, _| {
+    served(async |server, _| {
         let client = &mut client(server).await;
         let descriptors = [
             descriptor(&[("remote_address", "10.0.0.1")]),
@@ -133,10 +114,10 @@ fn a_denial_takes_from_no_descriptor() {
 
 #[test]
 fn hits_are_the_requests_or_the_descriptors_own() {
-    on_both(async |server, clock| {
+    served(async |server, clock| {
         let client = &mut client(server).await;
         let mut own = descriptor(&[("remote_address", "own")]);
-        let own_hits = |hits| Some(UInt64Value { value: hits });
+        let own_hits = |hits| Some(hits);
         let remaining = |answer: &RateLimitResponse| answer.statuses[0].limit_remaining;
         let limit_request = request(&[own.clone()]);
         assert_eq!(remaining(&ask(client, limit_request.clone()).await.unwrap()), 9);
@@ -165,7 +146,7 @@ fn hits_are_the_requests_or_the_descriptors_own() {
 
 #[test]
 fn a_limit_that_comes_along_is_used_instead() {
-    on_both(async |server, _| {
+    served(async |server, _| {
         let client = &mut client(server).await;
         let mut own = descriptor(&[("remote_address", "10.0.0.1")]);
         own.limit = Some(RateLimitOverride { requests_per_unit: 2, unit: 3 });
@@ -190,7 +171,7 @@ fn a_limit_that_comes_along_is_used_instead() {
 
 #[test]
 fn shadows_quotas_and_stand_ins() {
-    on_both(async |server, _| {
+    served(async |server, _| {
         let client = &mut client(server).await;
         let shadow = request(&[descriptor(&[("shadow", "x")])]);
         for remaining in [0, 0, 0] {
@@ -216,7 +197,7 @@ fn shadows_quotas_and_stand_ins() {
 
 #[test]
 fn the_same_descriptor_twice_counts_twice() {
-    on_both(async |server, _| {
+    served(async |server, _| {
         let client = &mut client(server).await;
         let same = descriptor(&[("remote_address", "10.0.0.1")]);
         let answer = ask(client, request(&[same.clone(), same])).await.unwrap();
@@ -228,7 +209,7 @@ fn the_same_descriptor_twice_counts_twice() {
 
 #[test]
 fn composite_keys_never_meet() {
-    on_both(async |server, _| {
+    served(async |server, _| {
         let client = &mut client(server).await;
         for (a, b) in [("x", "yz"), ("xy", "z"), ("", "xyz"), ("xyz", ""), ("x\u{0}", "y")] {
             let answer = ask(client, request(&[descriptor(&[("a", a), ("b", b)])])).await.unwrap();
@@ -239,104 +220,95 @@ fn composite_keys_never_meet() {
 
 #[test]
 fn requests_that_cannot_be_decided_are_errors_with_a_reason() {
-    for driver in BOTH {
-        let (empty, _) = engine(Vec::new());
-        let server = Server::start(driver, empty, Settings::default());
-        runtime().block_on(async {
-            let client = &mut client(&server).await;
-            let mut limit_request = request(&[descriptor(&[("remote_address", "10.0.0.1")])]);
-            let error = ask(client, limit_request.clone()).await.unwrap_err();
-            assert_eq!(error.code(), Code::Unavailable);
-            assert_eq!(error.message(), "no rate limit configuration loaded");
-            let mut own = limit_request.clone();
-            own.descriptors[0].limit = Some(RateLimitOverride { requests_per_unit: 2, unit: 3 });
-            let error = ask(client, own).await.unwrap_err();
-            assert_eq!(error.message(), "no rate limit configuration loaded");
-            let none = ask(client, request(&[])).await.unwrap_err();
-            assert_eq!(none.code(), Code::InvalidArgument);
-            assert_eq!(none.message(), "rate limit descriptor list must not be empty");
-            limit_request.domain.clear();
-            let none = ask(client, limit_request).await.unwrap_err();
-            assert_eq!(none.code(), Code::InvalidArgument);
-            assert_eq!(none.message(), "rate limit domain must not be empty");
-            let mut unit = request(&[descriptor(&[("a", "b")])]);
-            let none = RateLimitOverride { requests_per_unit: 2, unit: 0 };
-            unit.descriptors[0].limit = Some(none);
-            let error = ask(client, unit).await.unwrap_err();
-            assert_eq!(error.code(), Code::InvalidArgument);
-        });
-    }
+    let (empty, _) = engine(Vec::new());
+    let server = Server::start(empty, Settings::default());
+    runtime().block_on(async {
+        let client = &mut client(&server).await;
+        let mut limit_request = request(&[descriptor(&[("remote_address", "10.0.0.1")])]);
+        let error = ask(client, limit_request.clone()).await.unwrap_err();
+        assert_eq!(error.code(), Code::Unavailable);
+        assert_eq!(error.message(), "no rate limit configuration loaded");
+        let mut own = limit_request.clone();
+        own.descriptors[0].limit = Some(RateLimitOverride { requests_per_unit: 2, unit: 3 });
+        let error = ask(client, own).await.unwrap_err();
+        assert_eq!(error.message(), "no rate limit configuration loaded");
+        let none = ask(client, request(&[])).await.unwrap_err();
+        assert_eq!(none.code(), Code::InvalidArgument);
+        assert_eq!(none.message(), "rate limit descriptor list must not be empty");
+        limit_request.domain.clear();
+        let none = ask(client, limit_request).await.unwrap_err();
+        assert_eq!(none.code(), Code::InvalidArgument);
+        assert_eq!(none.message(), "rate limit domain must not be empty");
+        let mut unit = request(&[descriptor(&[("a", "b")])]);
+        let none = RateLimitOverride { requests_per_unit: 2, unit: 0 };
+        unit.descriptors[0].limit = Some(none);
+        let error = ask(client, unit).await.unwrap_err();
+        assert_eq!(error.code(), Code::InvalidArgument);
+    });
 }
 
 #[test]
 fn what_is_denied_counts_if_it_shall() {
-    for driver in BOTH {
-        let settings = EngineSettings { count_denied: true, ..EngineSettings::default() };
-        let (engine, _) = engine_with(rules(), settings);
-        let server = Server::start(driver, engine, Settings::default());
-        runtime().block_on(async {
-            let client = &mut client(&server).await;
-            let descriptors = [
-                descriptor(&[("remote_address", "10.0.0.1")]),
-                descriptor(&[("remote_address", "50.0.0.5")]),
-            ];
-            for remaining in [9, 8] {
-                let answer = ask(client, request(&descriptors)).await.unwrap();
-                assert_eq!(answer.overall_code, 2);
-                assert_eq!(answer.statuses[0].limit_remaining, remaining);
-            }
-        });
-    }
+    let settings = EngineSettings { count_denied: true, ..EngineSettings::default() };
+    let (engine, _) = engine_with(rules(), settings);
+    let server = Server::start(engine, Settings::default());
+    runtime().block_on(async {
+        let client = &mut client(&server).await;
+        let descriptors = [
+            descriptor(&[("remote_address", "10.0.0.1")]),
+            descriptor(&[("remote_address", "50.0.0.5")]),
+        ];
+        for remaining in [9, 8] {
+            let answer = ask(client, request(&descriptors)).await.unwrap();
+            assert_eq!(answer.overall_code, 2);
+            assert_eq!(answer.statuses[0].limit_remaining, remaining);
+        }
+    });
 }
 
 #[test]
 fn header_fields_are_written_where_configured() {
-    for driver in BOTH {
-        let (engine, _) = engine(rules());
-        let mut settings = Settings::default();
-        settings.options.headers = Some(std::sync::Arc::default());
-        let server = Server::start(driver, engine, settings);
-        runtime().block_on(async {
-            let descriptors =
-                [descriptor(&[("a", "1"), ("b", "2")]), descriptor(&[("remote_address", "x")])];
-            let answer = ask(&mut client(&server).await, request(&descriptors)).await.unwrap();
-            let fields = answer.response_headers_to_add.iter();
-            let fields: Vec<_> = fields.map(|f| (f.key.as_str(), f.value.as_str())).collect();
-            let expected =
-                [("RateLimit-Limit", "3"), ("RateLimit-Remaining", "2"), ("RateLimit-Reset", "50")];
-            assert_eq!(fields, expected);
-        });
-    }
+    let (engine, _) = engine(rules());
+    let mut settings = Settings::default();
+    settings.options.headers = Some(std::sync::Arc::default());
+    let server = Server::start(engine, settings);
+    runtime().block_on(async {
+        let descriptors =
+            [descriptor(&[("a", "1"), ("b", "2")]), descriptor(&[("remote_address", "x")])];
+        let answer = ask(&mut client(&server).await, request(&descriptors)).await.unwrap();
+        let fields = answer.response_headers_to_add.iter();
+        let fields: Vec<_> = fields.map(|f| (f.key.as_str(), f.value.as_str())).collect();
+        let expected =
+            [("RateLimit-Limit", "3"), ("RateLimit-Remaining", "2"), ("RateLimit-Reset", "50")];
+        assert_eq!(fields, expected);
+    });
 }
 
 #[test]
 fn many_connections_get_exactly_the_limit() {
-    for driver in BOTH {
-        let (engine, _) = engine(vec![rule_of_100()]);
-        let server = Server::start(driver, engine, Settings::default());
-        let allowed = runtime().block_on(async {
-            let mut tasks = Vec::new();
-            for _ in 0..64 {
-                let mut client = client(&server).await;
-                tasks.push(tokio::spawn(async move {
-                    let mut allowed = 0;
-                    for _ in 0..8 {
-                        let limit_request = request(&[descriptor(&[("all", "one")])]);
-                        allowed += u32::from(
-                            ask(&mut client, limit_request).await.unwrap().overall_code == 1,
-                        );
-                    }
-                    allowed
-                }));
-            }
-            let mut allowed = 0;
-            for task in tasks {
-                allowed += task.await.unwrap();
-            }
-            allowed
-        });
-        assert_eq!(allowed, 100, "{driver:?}");
-    }
+    let (engine, _) = engine(vec![rule_of_100()]);
+    let server = Server::start(engine, Settings::default());
+    let allowed = runtime().block_on(async {
+        let mut tasks = Vec::new();
+        for _ in 0..64 {
+            let mut client = client(&server).await;
+            tasks.push(tokio::spawn(async move {
+                let mut allowed = 0;
+                for _ in 0..8 {
+                    let limit_request = request(&[descriptor(&[("all", "one")])]);
+                    allowed +=
+                        u32::from(ask(&mut client, limit_request).await.unwrap().overall_code == 1);
+                }
+                allowed
+            }));
+        }
+        let mut allowed = 0;
+        for task in tasks {
+            allowed += task.await.unwrap();
+        }
+        allowed
+    });
+    assert_eq!(allowed, 100);
 }
 
 fn rule_of_100() -> rategate_server::rule::Rule {
@@ -345,136 +317,65 @@ fn rule_of_100() -> rategate_server::rule::Rule {
 
 #[test]
 fn health_follows() {
-    for driver in BOTH {
-        let (engine, _) = engine(rules());
-        let server = Server::start(driver, engine, Settings::default());
-        runtime().block_on(async {
-            let mut client = HealthClient::new(channel(&server).await);
-            let of = |service: &str| HealthCheckRequest { service: service.into() };
-            let service = "envoy.service.ratelimit.v3.RateLimitService";
-            for known in ["", service] {
-                assert_eq!(client.check(of(known)).await.unwrap().into_inner().status, 1);
-            }
-            let unknown = client.check(of("unheard.of")).await.unwrap_err();
-            assert_eq!(unknown.code(), Code::NotFound);
-            let mut watched = client.watch(of(service)).await.unwrap().into_inner();
-            assert_eq!(watched.message().await.unwrap().unwrap().status, 1);
-            let mut unheard = client.watch(of("unheard.of")).await.unwrap().into_inner();
-            assert_eq!(unheard.message().await.unwrap().unwrap().status, 3);
-            server.health.set(false);
-            assert_eq!(watched.message().await.unwrap().unwrap().status, 2);
-            assert_eq!(client.check(of("")).await.unwrap().into_inner().status, 2);
-            server.health.set(true);
-            assert_eq!(watched.message().await.unwrap().unwrap().status, 1);
-        });
-    }
-}
-
-#[test]
-fn services_are_listed() {
-    for driver in BOTH {
-        let (engine, _) = engine(rules());
-        let server = Server::start(driver, engine, Settings::default());
-        runtime().block_on(async {
-            let mut client = ServerReflectionClient::new(channel(&server).await);
-            let ask = |message_request| ServerReflectionRequest {
-                host: String::new(),
-                message_request: Some(message_request),
-            };
-            let service = "envoy.service.ratelimit.v3.RateLimitService";
-            // More than fits in a window at once.
-            let mut questions = vec![
-                ask(MessageRequest::ListServices(String::new())),
-                ask(MessageRequest::FileContainingSymbol(service.into())),
-                ask(MessageRequest::FileByFilename("no/such.proto".into())),
-            ];
-            let large = "google/protobuf/descriptor.proto";
-            questions.extend((0..20).map(|_| ask(MessageRequest::FileByFilename(large.into()))));
-            let stream = futures_of(questions);
-            let mut answers = client.server_reflection_info(stream).await.unwrap().into_inner();
-            let mut summary = Vec::new();
-            while let Some(answer) = answers.message().await.unwrap() {
-                summary.push(answer.message_response.unwrap());
-            }
-            assert_eq!(summary.len(), 23);
-            let MessageResponse::ListServicesResponse(services) = &summary[0] else { panic!() };
-            let quotas = "envoy.service.rate_limit_quota.v3.RateLimitQuotaService";
-            for service in [service, quotas] {
-                assert!(services.service.iter().any(|known| known.name == service));
-            }
-            let MessageResponse::FileDescriptorResponse(file) = &summary[1] else { panic!() };
-            assert!(file.file_descriptor_proto[0].len() > 1000);
-            let MessageResponse::ErrorResponse(error) = &summary[2] else { panic!() };
-            assert_eq!(error.error_code, 5);
-        });
-    }
-}
-
-fn futures_of<T>(items: Vec<T>) -> impl tonic::codegen::tokio_stream::Stream<Item = T> {
-    tonic::codegen::tokio_stream::iter(items)
-}
-
-#[test]
-fn a_drain_ends_calls_and_lets_no_new_ones_in() {
     let (engine, _) = engine(rules());
-    let server = Server::start(Driver::Own, engine, Settings::default());
+    let server = Server::start(engine, Settings::default());
     runtime().block_on(async {
-        let channel = channel(&server).await;
-        let mut health = HealthClient::new(channel.clone());
+        let mut client = HealthClient::new(channel(&server).await);
+        let of = |service: &str| HealthCheckRequest { service: service.into() };
+        let service = "envoy.service.ratelimit.v3.RateLimitService";
+        for known in ["", service] {
+            assert_eq!(client.check(of(known)).await.unwrap().into_inner().status, 1);
+        }
+        let unknown = client.check(of("unheard.of")).await.unwrap_err();
+        assert_eq!(unknown.code(), Code::NotFound);
+        let mut watched = client.watch(of(service)).await.unwrap().into_inner();
+        assert_eq!(watched.message().await.unwrap().unwrap().status, 1);
+        let unheard = client.watch(of("unheard.of")).await.unwrap_err();
+        assert_eq!(unheard.code(), Code::NotFound);
+        server.health.set(false).await;
+        assert_eq!(watched.message().await.unwrap().unwrap().status, 2);
+        assert_eq!(client.check(of("")).await.unwrap().into_inner().status, 2);
+        server.health.set(true).await;
+        assert_eq!(watched.message().await.unwrap().unwrap().status, 1);
+    });
+}
+
+/// Those who watch hear of it, and their calls end, so that the drain ends.
+#[test]
+fn the_end_of_a_service_ends_those_who_watch() {
+    served(async |server, _| {
+        let mut health = HealthClient::new(channel(server).await);
         let request = HealthCheckRequest { service: String::new() };
         let mut watched = health.watch(request).await.unwrap().into_inner();
         assert_eq!(watched.message().await.unwrap().unwrap().status, 1);
-        server.health.set(false);
+        server.health.end().await;
         server.drain();
         assert_eq!(watched.message().await.unwrap().unwrap().status, 2);
-        assert_eq!(watched.message().await.unwrap_err().code(), Code::Unavailable);
+        let next = tokio::time::timeout(Duration::from_secs(5), watched.message());
+        assert_eq!(next.await.expect("an end").unwrap(), None);
     });
 }
 
 #[test]
-fn the_end_of_a_service_ends_those_who_watch() {
-    for driver in BOTH {
-        let (engine, _) = engine(rules());
-        let server = Server::start(driver, engine, Settings::default());
-        runtime().block_on(async {
-            let mut health = HealthClient::new(channel(&server).await);
-            let request = HealthCheckRequest { service: String::new() };
-            let mut watched = health.watch(request).await.unwrap().into_inner();
-            assert_eq!(watched.message().await.unwrap().unwrap().status, 1);
-            server.health.end();
-            assert_eq!(watched.message().await.unwrap().unwrap().status, 2);
-            if driver == Driver::Own {
-                // It ends them with its connections.
-                server.drain();
-            }
-            let next = tokio::time::timeout(Duration::from_secs(5), watched.message());
-            assert_eq!(next.await.expect("an end").unwrap_err().code(), Code::Unavailable);
-        });
-    }
-}
-
-#[test]
 fn calls_show_the_token_where_it_is_required() {
-    for driver in BOTH {
-        let (engine, _) = engine(rules());
-        let server = Server::guarded(driver, engine, Settings::default(), Some(b"secret"));
-        runtime().block_on(async {
-            let client = &mut client(&server).await;
-            for (token, code) in [
-                (None, Code::Unauthenticated),
-                (Some("Bearer wrong"), Code::Unauthenticated),
-                (Some("Bearer secret"), Code::Ok),
-            ] {
-                let mut limit_request = tonic::Request::new(request(&[descriptor(&[("a", "b")])]));
-                if let Some(token) = token {
-                    limit_request.metadata_mut().insert("authorization", token.parse().unwrap());
-                }
-                let answer = client.should_rate_limit(limit_request).await;
-                assert_eq!(answer.map_or_else(|error| error.code(), |_| Code::Ok), code);
+    let (engine, _) = engine(rules());
+    let server = Server::guarded(engine, Settings::default(), Some(b"secret"));
+    runtime().block_on(async {
+        let client = &mut client(&server).await;
+        for (token, code) in [
+            (None, Code::Unauthenticated),
+            (Some("Bearer wrong"), Code::Unauthenticated),
+            (Some("Bearer secret"), Code::Ok),
+        ] {
+            let mut limit_request = tonic::Request::new(request(&[descriptor(&[("a", "b")])]));
+            if let Some(token) = token {
+                limit_request.metadata_mut().insert("authorization", token.parse().unwrap());
             }
-            let mut health = HealthClient::new(channel(&server).await);
-            let request = HealthCheckRequest { service: String::new() };
-            assert_eq!(health.check(request).await.unwrap().into_inner().status, 1);
-        });
-    }
+            let answer = client.should_rate_limit(limit_request).await;
+            assert_eq!(answer.map_or_else(|error| error.code(), |_| Code::Ok), code);
+        }
+        let mut health = HealthClient::new(channel(&server).await);
+        let request = HealthCheckRequest { service: String::new() };
+        assert_eq!(health.check(request).await.unwrap().into_inner().status, 1);
+    });
 }

@@ -1,22 +1,21 @@
 //! Rules, an engine on a clock that tests set, and servers within this process.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use rategate::policy::Anchor;
 use rategate::{AnyPolicy, FixedWindow, ManualClock};
 use rategate_server::engine::{Engine, EngineSettings};
-use rategate_server::net::Access;
-use rategate_server::protocol::grpc::{Health, Rls, Settings};
+use rategate_server::net::{Access, TokenShown};
+use rategate_server::protocol::grpc::{Grpc, Health, Settings};
+use rategate_server::protocol::http::{ConnectionLimits, serve_connection};
+use rategate_server::protocol::rls::Decide;
 use rategate_server::rule::{DisplayLimit, Entry, Limit, Rule, RuleSet, Unit, Value};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 pub(crate) type Clock = ManualClock;
-pub(crate) type Tested = Rls<Engine<Clock>>;
 
 /// An instant 10 s after the beginning of a minute.
 pub(crate) const START_NS: u64 = 1_700_000_050_000_000_000;
@@ -102,13 +101,6 @@ pub(crate) fn rules() -> Vec<Rule> {
     ]
 }
 
-/// The driver of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Driver {
-    Own,
-    Hyper,
-}
-
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) health: Health,
@@ -116,27 +108,25 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn start(driver: Driver, engine: Engine<Clock>, settings: Settings) -> Self {
-        Self::guarded(driver, engine, settings, None)
+    pub(crate) fn start(engine: impl Decide + Send + Sync + 'static, settings: Settings) -> Self {
+        Self::guarded(engine, settings, None)
     }
 
     pub(crate) fn guarded(
-        driver: Driver,
-        engine: Engine<Clock>,
+        engine: impl Decide + Send + Sync + 'static,
         settings: Settings,
         token: Option<&[u8]>,
     ) -> Self {
-        let health = Health::new(true);
+        let health = runtime().block_on(Health::new(true));
         let access = token.map(Access::token).unwrap_or_default();
-        let rls = Rls::new(engine, access, health.clone(), settings);
+        let grpc = Grpc::new(engine, access.clone(), &health, settings);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
         let (drain, drained) = watch::channel(false);
         let guarded = token.is_some();
         thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.unwrap().block_on(accept(driver, listener, rls, guarded, drained));
+            runtime().block_on(accept(listener, (grpc, access), guarded, drained));
         });
         Self { address, health, drain }
     }
@@ -147,35 +137,29 @@ impl Server {
 }
 
 async fn accept(
-    driver: Driver,
     listener: std::net::TcpListener,
-    rls: Tested,
+    (grpc, access): (Grpc, Access),
     guarded: bool,
     drained: watch::Receiver<bool>,
 ) {
     let listener = TcpListener::from_std(listener).unwrap();
     loop {
         let (stream, _) = listener.accept().await.unwrap();
-        let (rls, mut drained) = (rls.clone(), drained.clone());
+        let (grpc, access, mut drained) = (grpc.clone(), access.clone(), drained.clone());
         tokio::spawn(async move {
-            match driver {
-                Driver::Own => {
-                    let drain = async {
-                        if drained.wait_for(|drained| *drained).await.is_err() {
-                            std::future::pending::<()>().await;
-                        }
-                    };
-                    rls.serve(stream, guarded, drain).await;
+            let drain = async {
+                if drained.wait_for(|drained| *drained).await.is_err() {
+                    std::future::pending::<()>().await;
                 }
-                Driver::Hyper => {
-                    let service = hyper::service::service_fn(move |request| {
-                        let rls = rls.clone();
-                        async move { Ok::<_, Infallible>(rls.call(request, guarded).await) }
-                    });
-                    let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-                    drop(builder.serve_connection(TokioIo::new(stream), service).await);
-                }
-            }
+            };
+            let answer = move |request: http::Request<_>| {
+                let field = request.headers().get("authorization");
+                let shown =
+                    field.map_or(TokenShown::Nothing, |field| access.shown_by(field.as_bytes()));
+                let grpc = grpc.clone();
+                async move { grpc.call(request, shown, guarded).await }
+            };
+            serve_connection(stream, ConnectionLimits::default(), drain, answer).await;
         });
     }
 }

@@ -4,13 +4,14 @@
 use std::time::Duration;
 
 use rategate::{Clock as _, ManualClock};
-use rategate_protocol::rls::{Code, Descriptor, RlsRequest};
 use rategate_server::config::load_text;
 use rategate_server::engine::{Answer, Decided, Engine, EngineSettings, Override};
-use rategate_server::protocol::rls::{Options, ask, descriptor_status};
+use rategate_server::messages::rls::rate_limit_response::Code;
+use rategate_server::protocol::rls::{Descriptor, Options, RlsRequest, ask, descriptor_status};
 use rategate_server::rule::Unit;
 
 use crate::rls::oracle::{ModelDescriptor, Status};
+use crate::rls::wires::status_of;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -33,15 +34,7 @@ fn ask_engine(engine: &Engine<ManualClock>, requested: &[ModelDescriptor], hits:
 }
 
 fn outcome(answer: &Answer) -> (bool, Vec<Status>) {
-    let statuses = answer.results.iter().map(|result| {
-        let status = descriptor_status(result);
-        Status {
-            is_over: status.code == Code::OverLimit,
-            limit: status.limit.map(|(name, permits, unit)| (name.to_owned(), permits, unit)),
-            remaining: status.remaining,
-            reset_s: status.reset_s,
-        }
-    });
+    let statuses = answer.results.iter().map(|result| status_of(&descriptor_status(result)));
     (Options::default().code(answer) == Code::OverLimit, statuses.collect())
 }
 

@@ -12,13 +12,13 @@ use rategate_server::engine::{Decided, Engine, Item, Request, Target, Verb};
 use rategate_server::protocol::grpc::Settings;
 use rategate_server::protocol::rls::Options;
 
-use crate::rls::common::{Clock, Driver, Server, engine};
-use crate::rls::kuadrant::left;
+use crate::rls::common::{Clock, Server, engine};
+use crate::rls::unary::left;
 
 const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guides/envoy");
 
 /// Returns the program, where `cargo xtask servers` has installed it.
-pub(super) fn program() -> Option<PathBuf> {
+fn program() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?.join("envoy");
     let found = find(&folder, 8);
     // A test without its program shows nothing, which is a failure in CI.
@@ -43,7 +43,7 @@ fn find(folder: &Path, depth: u32) -> Option<PathBuf> {
     })
 }
 
-pub(super) struct Envoy {
+struct Envoy {
     child: Child,
     port: u16,
 }
@@ -89,12 +89,7 @@ impl Envoy {
     }
 
     /// Starts Envoy with changes in the guide's file.
-    pub(super) fn with(
-        program: &Path,
-        service: u16,
-        rategate: u16,
-        words: &[(&str, &str)],
-    ) -> Self {
+    fn with(program: &Path, service: u16, rategate: u16, words: &[(&str, &str)]) -> Self {
         Self::of(program, "envoy.yaml", (service, rategate), words)
     }
 
@@ -134,7 +129,7 @@ impl Envoy {
     }
 
     /// Returns the status and fields of a response.
-    pub(super) fn get(&self, fields: &str) -> (u16, Vec<(String, String)>) {
+    fn get(&self, fields: &str) -> (u16, Vec<(String, String)>) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         let request = format!("GET / HTTP/1.1\r\nhost: front\r\nconnection: close\r\n{fields}\r\n");
         stream.write_all(request.as_bytes()).unwrap();
@@ -215,7 +210,7 @@ fn no_field_of_a_client_passes_a_real_envoy() {
     let (engine, _) = engine(loaded.unwrap().rules.rules.clone());
     // Short enough that the longest fields are too long for a request.
     let settings = Settings { max_message_bytes: 16 << 10, ..Settings::default() };
-    let server = Server::start(Driver::Own, engine, settings);
+    let server = Server::start(engine, settings);
     let words = [
         ("failure_mode_deny: true", "failure_mode_deny: false"),
         // A decision that comes late on a busy machine would be an error, too.
@@ -242,7 +237,7 @@ fn a_real_envoy_shows_the_token() {
     let loaded = rategate_server::config::load(Path::new(&format!("{GUIDE}/ratelimit.yaml")));
     let (engine, _) = engine(loaded.unwrap().rules.rules.clone());
     let token = Some(&b"s3cret"[..]);
-    let server = Server::guarded(Driver::Own, engine, Settings::default(), token);
+    let server = Server::guarded(engine, Settings::default(), token);
     let port = server.address.port();
     // As in the guide: no token is configured, and nothing passes.
     assert_eq!(Envoy::start(&program, upstream(), port).get("").0, 500);
@@ -266,7 +261,7 @@ fn a_real_envoy_lets_exactly_the_limit_pass() {
     let path = PathBuf::from(format!("{GUIDE}/ratelimit.yaml"));
     let loaded = rategate_server::config::load(&path).unwrap();
     let (engine, clock) = engine(loaded.rules.rules.clone());
-    let server = Server::start(Driver::Own, engine, Settings::default());
+    let server = Server::start(engine, Settings::default());
     let envoy = Envoy::start(&program, upstream(), server.address.port());
     // The window of an hour has begun 850 s ago.
     for left in (15..20).rev() {
@@ -329,7 +324,7 @@ fn a_real_envoy_reserves_and_commits() {
     let (engine, _) = engine(loaded.rules.rules.clone());
     let options = Options { verbs: true, ..Options::default() };
     let settings = Settings { options, ..Settings::default() };
-    let server = Server::start(Driver::Own, engine.clone(), settings);
+    let server = Server::start(engine.clone(), settings);
     let now = {
         let engine = engine.clone();
         move || left(&engine, "edge.user", "alice")
@@ -372,7 +367,7 @@ fn an_envoy_without_answer_refuses_if_it_shall() {
 }
 
 /// Returns the number of permits left of a descriptor's rule, and its debt.
-pub(super) fn left_of(engine: &Engine<Clock>, entry: (&str, &str)) -> (u64, u64) {
+fn left_of(engine: &Engine<Clock>, entry: (&str, &str)) -> (u64, u64) {
     let entries = [(entry.0.as_bytes(), entry.1.as_bytes())];
     let target = Target::Descriptor { domain: "edge", entries: &entries, limit: None };
     let items = [Item::of(target, 0)];
@@ -383,7 +378,7 @@ pub(super) fn left_of(engine: &Engine<Clock>, entry: (&str, &str)) -> (u64, u64)
 }
 
 /// Waits until a condition holds.
-pub(super) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
     while !holds() {
         assert!(started.elapsed() < Duration::from_secs(20), "{what}");
@@ -398,7 +393,7 @@ fn a_real_envoy_denies_after_a_report_past_the_limit() {
     let Some(program) = program() else { return };
     let loaded = rategate_server::config::load(Path::new(&format!("{GUIDE}/ratelimit.yaml")));
     let (engine, _) = engine(loaded.unwrap().rules.rules.clone());
-    let server = Server::start(Driver::Own, engine.clone(), Settings::default());
+    let server = Server::start(engine.clone(), Settings::default());
     let ports = (upstream(), server.address.port());
     let envoy = Envoy::of(&program, "charge.yaml", ports, &[]);
     // Each answer has two bytes, and the limit is 20.
@@ -419,40 +414,4 @@ fn a_real_envoy_denies_after_a_report_past_the_limit() {
     assert_eq!(field(&fields, "x-ratelimit-remaining"), "0");
     assert_eq!(field(&fields, "x-ratelimit-reset"), "2750");
     assert_eq!(field(&fields, "x-envoy-ratelimited"), "true");
-}
-
-/// Envoy decides by itself with what it was assigned, and reports what it let pass.
-#[test]
-fn a_real_envoy_keeps_to_its_assignment() {
-    let Some(program) = program() else { return };
-    let loaded = rategate_server::config::load(Path::new(&format!("{GUIDE}/ratelimit.yaml")));
-    let (engine, clock) = engine(loaded.unwrap().rules.rules.clone());
-    let server = Server::start(Driver::Own, engine.clone(), Settings::default());
-    let ports = (upstream(), server.address.port());
-    let envoy = Envoy::of(&program, "quota.yaml", ports, &[]);
-    let trial = || envoy.get("x-plan: trial\r\n").0;
-    assert_eq!(trial(), 200, "the first request passes, and subscribes");
-    until("the first report", || left_of(&engine, ("plan", "trial")).0 == 4);
-    // The assignment, a bucket of five and five an hour, comes at about the same time. What passed
-    // before it is charged besides.
-    let mut passed = 0;
-    until("a denial", || {
-        let status = trial();
-        passed += u32::from(status == 200);
-        status == 429
-    });
-    assert!((5..=15).contains(&passed), "{passed}");
-    assert_eq!([trial(), trial(), trial()], [429; 3]);
-    assert_eq!(envoy.get("").0, 200, "a request without a plan is in no bucket");
-    assert_eq!(envoy.get("x-plan: free\r\n").0, 200, "no rule is for that plan");
-    until("the next report", || left_of(&engine, ("plan", "trial")).0 == 0);
-    // A second Envoy has nothing while the first one has all.
-    let other = Envoy::of(&program, "quota.yaml", ports, &[]);
-    let trial = || other.get("x-plan: trial\r\n").0;
-    assert_eq!(trial(), 200);
-    until("an assignment of nothing", || trial() == 429);
-    // The first one has gone, and so has what it had.
-    drop(envoy);
-    clock.advance(Duration::from_secs(15));
-    until("an assignment", || trial() == 200);
 }

@@ -4,14 +4,16 @@
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use proptest::prelude::*;
-use rategate_protocol::rls::RlsRequest;
+use prost::Message as _;
 use rategate_server::engine::{Decided, EngineError, Request};
-use rategate_server::net::{Access, RefusalReason};
-use rategate_server::protocol::grpc::{Health, Rls, Settings};
-use rategate_server::protocol::rls::{Decide, Options, json};
+use rategate_server::messages::rls::{RateLimitRequest, RateLimitResponse};
+use rategate_server::net::{Access, RefusalReason, TokenShown};
+use rategate_server::protocol::grpc::{Grpc, Health, Settings};
+use rategate_server::protocol::rls::{Decide, Options, RlsRequest, json};
+use tonic::Code;
 
-use crate::rls::abuse::{PATH, Raw, begun_call, contains_text, frame};
-use crate::rls::common::{Driver, Server, engine, rules, runtime};
+use crate::rls::common::{Server, engine, rules, runtime};
+use crate::rls::unary::{Client, PATH};
 
 /// Encodes a field of a message: its number, and bytes.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
@@ -52,37 +54,18 @@ fn framed(message: &[u8]) -> Vec<u8> {
     [&[0][..], &length, message].concat()
 }
 
-/// The number of bytes that may be sent before the server answers.
-const WINDOW: usize = 65_535;
-
-/// Sends a request. Returns the code of the answer, or `None` for a status instead.
-fn ask(raw: &mut Raw, stream: u32, message: &[u8]) -> Option<u8> {
-    raw.send(&begun_call(stream));
-    let bytes = framed(message);
-    // Of a message longer than the window, the part that may be sent before an answer.
-    let within_window = bytes.get(..WINDOW).unwrap_or(&bytes);
-    let mut chunks = within_window.chunks(16_384).peekable();
-    while let Some(chunk) = chunks.next() {
-        let is_all = chunks.peek().is_none() && bytes.len() <= WINDOW;
-        raw.send(&frame(0, u8::from(is_all), stream, chunk));
-    }
-    outcome(&raw.answer(stream))
+/// Sends a request. Returns the code of the answer, or the status in place of one.
+fn ask(client: &mut Client, message: &[u8]) -> Result<i32, Code> {
+    let reply = client.call(PATH, message.to_vec()).map_err(|status| status.code())?;
+    Ok(RateLimitResponse::decode(reply).unwrap().overall_code)
 }
 
-fn outcome(frames: &[(u8, u8, u32, Vec<u8>)]) -> Option<u8> {
-    assert!(!frames.is_empty(), "the connection ended");
-    let data: Vec<u8> =
-        frames.iter().filter(|frame| frame.0 == 0).flat_map(|f| f.3.clone()).collect();
-    // The prefix, and the field `overall_code`.
-    (data.get(5) == Some(&8)).then(|| data[6])
-}
+const OVER: Result<i32, Code> = Ok(2);
 
-const OVER: Option<u8> = Some(2);
-
-const BOTH: [Driver; 2] = [Driver::Own, Driver::Hyper];
-
-fn server(driver: Driver) -> Server {
-    Server::start(driver, engine(rules()).0, Settings::default())
+fn server() -> (Server, Client) {
+    let server = Server::start(engine(rules()).0, Settings::default());
+    let client = Client::new(server.address);
+    (server, client)
 }
 
 /// Encodes a request of one descriptor with an exhausted limit, and one with the malicious value.
@@ -92,31 +75,26 @@ fn used_up<'a>(key: &'a [u8], value: &'a [u8]) -> Vec<u8> {
 
 #[test]
 fn a_value_that_is_no_text_is_a_value() {
-    for driver in BOTH {
-        let server = server(driver);
-        for value in [&b"\xff\xfe"[..], b"\xed\xa0\x80", b"\0", b""] {
-            let outcome = [used_up(b"plan", value), used_up(value, b"x")]
-                .map(|message| ask(&mut Raw::greeted(&server), 1, &message));
-            assert_eq!(outcome, [OVER, OVER], "{driver:?} {value:?}");
+    let (_server, mut client) = server();
+    for value in [&b"\xff\xfe"[..], b"\xed\xa0\x80", b"\0", b""] {
+        for message in [used_up(b"plan", value), used_up(value, b"x")] {
+            assert_eq!(ask(&mut client, &message), OVER, "{value:?}");
         }
     }
-    let own = message(&[(b"pl\xff", b"\xff\xfe")]);
-    let ask = RlsRequest::read(&own).unwrap();
+    let own = RateLimitRequest::decode(&*message(&[(b"pl\xff", b"\xff\xfe")])).unwrap();
+    let ask = RlsRequest::of(&own).unwrap();
     assert_eq!(ask.descriptors[0].entries.as_slice(), [(&b"pl\xff"[..], &b"\xff\xfe"[..])]);
 }
 
 #[test]
 fn values_that_are_no_text_have_counters_of_their_own() {
-    let server = server(Driver::Own);
-    let mut raw = Raw::greeted(&server);
-    let mut stream = 1;
+    let (_server, mut client) = server();
     // Ten a minute for each value; no two of them share a counter.
     for value in [&b"\xff"[..], b"\xfe", "\u{fffd}".as_bytes()] {
         for nth in 0..11 {
-            let expected = Some(if nth < 10 { 1 } else { 2 });
+            let expected = Ok(if nth < 10 { 1 } else { 2 });
             let message = message(&[(b"remote_address", value)]);
-            assert_eq!(ask(&mut raw, stream, &message), expected, "{value:?} {nth}");
-            stream += 2;
+            assert_eq!(ask(&mut client, &message), expected, "{value:?} {nth}");
         }
     }
 }
@@ -124,20 +102,9 @@ fn values_that_are_no_text_have_counters_of_their_own() {
 #[test]
 fn a_request_that_is_too_long_is_denied() {
     let long = message(&[(b"unheard", &b"x".repeat(70_000))]);
-    for driver in BOTH {
-        let server = server(driver);
-        let mut raw = Raw::greeted(&server);
-        assert_eq!(ask(&mut raw, 1, &long), OVER, "{driver:?}");
-        // Refused by its prefix alone; the client need not send the rest.
-        raw.send(&[begun_call(3), frame(0, 0, 3, b"\x00\x00\x11\x11\x11")].concat());
-        let frames = raw.answer(3);
-        assert_eq!(outcome(&frames), OVER, "{driver:?}: {frames:?}");
-        assert!(
-            contains_text(&frames, "grpc-status\x010") || driver == Driver::Hyper,
-            "{frames:?}"
-        );
-        assert_eq!(ask(&mut raw, 5, &message(&[(b"unheard", b"x")])), Some(1), "the others go on");
-    }
+    let (_server, mut client) = server();
+    assert_eq!(ask(&mut client, &long), OVER);
+    assert_eq!(ask(&mut client, &message(&[(b"unheard", b"x")])), Ok(1), "the others go on");
 }
 
 #[test]
@@ -184,11 +151,12 @@ fn denied_for(fault: &EngineError) {
     let denied = r#"{"overallCode":"OVER_LIMIT","statuses":[]}"#;
     assert_eq!((outcome.status, &*outcome.body), (429, denied), "{fault}");
     assert_eq!(outcome.refusal, Some(RefusalReason::NoCapacity), "{fault}");
-    let rls = Rls::new(full(), Access::default(), Health::new(true), Settings::default());
+    let health = runtime().block_on(Health::new(true));
+    let grpc = Grpc::new(full(), Access::default(), &health, Settings::default());
     let body =
         http_body_util::Full::new(Bytes::from(framed(&message(&[(b"remote_address", b"x")]))));
     let request = http::Request::post(PATH).header("content-type", "application/grpc").body(body);
-    let response = runtime().block_on(rls.call(request.unwrap(), false));
+    let response = runtime().block_on(grpc.call(request.unwrap(), TokenShown::Nothing, false));
     assert_eq!(response.extensions().get(), Some(&RefusalReason::NoCapacity), "{fault}");
     let body = runtime().block_on(response.into_body().collect()).unwrap().to_bytes();
     assert_eq!(body.as_ref(), framed(&[8, 2]), "over the limit");
@@ -252,17 +220,12 @@ prop_compose! {
 /// Only malformed messages are answered by a status, and the connection continues.
 #[test]
 fn malformed_messages_are_answered_with_a_status() {
-    for driver in BOTH {
-        let server = server(driver);
-        let mut raw = Raw::greeted(&server);
-        let whole = message(&[(b"remote_address", b"10.0.0.1")]);
-        for (nth, malformed) in
-            [&whole[..whole.len() - 1], b"\xff", b"\x0f", &[8; 3]].iter().enumerate()
-        {
-            assert_eq!(ask(&mut raw, 1 + 2 * u32::try_from(nth).unwrap(), malformed), None);
-        }
-        assert_eq!(ask(&mut raw, 99, &whole), Some(1), "{driver:?}");
+    let (_server, mut client) = server();
+    let whole = message(&[(b"remote_address", b"10.0.0.1")]);
+    for malformed in [&whole[..whole.len() - 1], b"\xff", b"\x0f", &[8; 3]] {
+        assert_eq!(ask(&mut client, malformed), Err(Code::Internal));
     }
+    assert_eq!(ask(&mut client, &whole), Ok(1));
 }
 
 /// More descriptors, or entries of one, than a request may have.
@@ -271,14 +234,15 @@ fn a_request_of_too_many_parts_is_denied() {
     let entry = field(1, &[field(1, b"a"), field(2, b"b")].concat());
     let many = [field(1, b"edge"), field(2, &entry).repeat(65)].concat();
     let wide = [field(1, b"edge"), field(2, &entry.repeat(65))].concat();
-    let max = [field(1, b"edge"), field(2, &entry).repeat(10_000)].concat();
-    for driver in BOTH {
-        let server = server(driver);
-        let mut raw = Raw::greeted(&server);
-        for (nth, question) in [&many, &wide, &max].into_iter().enumerate() {
-            assert_eq!(ask(&mut raw, 1 + 2 * u32::try_from(nth).unwrap(), question), OVER);
-        }
+    let max = [field(1, b"edge"), field(2, &entry).repeat(6_000)].concat();
+    let (_server, mut client) = server();
+    for question in [&many, &wide, &max] {
+        assert_eq!(ask(&mut client, question), OVER);
     }
+}
+
+thread_local! {
+    static SERVER: std::cell::RefCell<(Server, Client)> = std::cell::RefCell::new(server());
 }
 
 proptest! {
@@ -290,18 +254,14 @@ proptest! {
         domain in prop_oneof![Just(b"edge".to_vec()), "[a-zé]{1,9}".prop_map(String::into_bytes)],
         hits in prop::option::of(extreme()),
         more in unknown(),
-        hyper in any::<bool>(),
     ) {
-        static SERVERS: std::sync::OnceLock<[Server; 2]> = std::sync::OnceLock::new();
-        let [own, other] = SERVERS.get_or_init(|| BOTH.map(server));
         let mut bytes = [more, field(1, &domain)].concat();
         for descriptor in &descriptors {
             bytes.extend(field(2, descriptor));
         }
         bytes.extend(hits.map_or_else(Vec::new, |hits| integer(3, hits)));
-        let mut raw = Raw::greeted(if hyper { other } else { own });
-        let outcome = ask(&mut raw, 1, &bytes);
-        prop_assert!(matches!(outcome, Some(1 | 2)), "{:?}", outcome);
+        let outcome = SERVER.with_borrow_mut(|(_, client)| ask(client, &bytes));
+        prop_assert!(matches!(outcome, Ok(1 | 2)), "{:?}", outcome);
     }
 }
 
@@ -317,10 +277,7 @@ proptest! {
         ),
         hits in any::<u64>(),
         own_hits in any::<bool>(),
-        hyper in any::<bool>(),
     ) {
-        static SERVERS: std::sync::OnceLock<[Server; 2]> = std::sync::OnceLock::new();
-        let [own, other] = SERVERS.get_or_init(|| BOTH.map(server));
         let mut bytes = field(1, b"edge");
         let blocked = [field(1, b"remote_address"), field(2, b"50.0.0.5")].concat();
         bytes.extend(field(2, &field(1, &blocked)));
@@ -337,9 +294,7 @@ proptest! {
             }
             bytes.extend(field(2, &descriptor));
         }
-        // These are neither too long nor, with their prefix, within the first window.
-        prop_assume!(!(65_531..=65_536).contains(&bytes.len()));
-        let mut raw = Raw::greeted(if hyper { other } else { own });
-        prop_assert_eq!(ask(&mut raw, 1, &bytes), OVER);
+        let outcome = SERVER.with_borrow_mut(|(_, client)| ask(client, &bytes));
+        prop_assert_eq!(outcome, OVER);
     }
 }

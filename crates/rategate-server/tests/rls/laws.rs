@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use rategate::Clock as _;
-use rategate_protocol::rls::{Code, Descriptor, RlsRequest};
 use rategate_server::engine::{Decided, EngineSettings, Override};
-use rategate_server::protocol::rls::{Options, ask, descriptor_status};
+use rategate_server::messages::rls::rate_limit_response::Code;
+use rategate_server::protocol::rls::{Descriptor, Options, RlsRequest, ask, descriptor_status};
 use rategate_server::rule::Unit;
 
 use crate::rls::common::{engine, engine_with, rule};
@@ -144,7 +144,7 @@ proptest! {
             let (allowed, expected) = model.call(window, &call);
             let statuses: Vec<_> = answer.results.iter().map(descriptor_status).collect();
             let statuses: Vec<_> =
-                statuses.iter().map(|line| (line.code, u64::from(line.remaining))).collect();
+                statuses.iter().map(|it| (it.code(), u64::from(it.limit_remaining))).collect();
             prop_assert_eq!(&statuses, &expected, "{:?}", call);
             prop_assert_eq!(answer.allowed, allowed);
             clock.advance(Duration::from_nanos(call.then_ns));
@@ -163,5 +163,6 @@ fn a_reset_is_never_reported_too_early() {
     let Ok(Decided::Now(Ok(answer))) = ask(&engine, &question, &Options::default()) else {
         panic!()
     };
-    assert_eq!(descriptor_status(&answer.results[0]).reset_s, Some(50));
+    let reset = descriptor_status(&answer.results[0]).duration_until_reset.unwrap();
+    assert_eq!(reset.seconds, 50);
 }

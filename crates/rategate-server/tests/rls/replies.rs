@@ -4,13 +4,12 @@
 
 use std::sync::Arc;
 
-use rategate_protocol::rls::{Metadata, MetadataValue};
 use rategate_server::config::load_text;
 use rategate_server::engine::{
     Answer, Decided, Engine, EngineSettings, ItemResult, Request, Verdict,
 };
 use rategate_server::protocol::rls::{Decide, Options, json};
-use rategate_server::rule::{Enforcement, Rule};
+use rategate_server::rule::{Enforcement, Metadata, MetadataValue, Rule};
 use serde_json::{Value, json};
 
 use crate::rls::common::{Clock, engine, rule, runtime};

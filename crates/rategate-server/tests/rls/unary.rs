@@ -3,12 +3,20 @@
 use std::net::SocketAddr;
 
 use bytes::{Buf, BufMut, Bytes};
+use prost::Message as _;
+use rategate_server::engine::{Decided, Engine, Item, Request, Target, Verb, Verdict};
+use rategate_server::messages::descriptor::RateLimitDescriptor;
+use rategate_server::messages::descriptor::rate_limit_descriptor::Entry;
+use rategate_server::messages::rls::{RateLimitRequest, RateLimitResponse};
 use tonic::Status;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::{Channel, Endpoint};
 
-use crate::rls::common::runtime;
+use crate::rls::common::{Clock, runtime};
+
+/// The method that decides.
+pub(crate) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// A codec that leaves messages as they are.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,4 +79,41 @@ impl Client {
             Ok(self.grpc.unary(request, path, Plain).await?.into_inner())
         })
     }
+}
+
+pub(crate) fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
+    let entry = |(key, value): &(&str, &str)| Entry { key: (*key).into(), value: (*value).into() };
+    let entries = entries.iter().map(entry).collect();
+    RateLimitDescriptor { entries, ..RateLimitDescriptor::default() }
+}
+
+/// Calls the service about a descriptor of the domain `edge`.
+pub(crate) struct Gateway {
+    client: Client,
+    descriptors: Vec<RateLimitDescriptor>,
+}
+
+impl Gateway {
+    pub(crate) fn at(address: SocketAddr, entries: &[(&str, &str)]) -> Self {
+        Self { client: Client::new(address), descriptors: vec![descriptor(entries)] }
+    }
+
+    /// Takes that many permits, and returns the code.
+    pub(crate) fn take(&mut self, hits_addend: u32) -> Result<i32, Status> {
+        let (domain, descriptors) = ("edge".to_owned(), self.descriptors.clone());
+        let message = RateLimitRequest { domain, descriptors, hits_addend }.encode_to_vec();
+        let reply = self.client.call(PATH, message)?;
+        Ok(RateLimitResponse::decode(reply).unwrap().overall_code)
+    }
+}
+
+/// Returns how much of its limit a rule of one value has left, and by how much it is exceeded.
+pub(crate) fn left(engine: &Engine<Clock>, name: &str, value: &str) -> (u64, u64) {
+    let values: &[&[u8]] = &[value.as_bytes()];
+    let items = [Item::of(Target::Rule { name, values }, 0)];
+    let request = Request { verb: Verb::Peek, items: &items, counts_denied: false };
+    let Decided::Now(Ok(answer)) = engine.decide(&request) else { panic!("{name}") };
+    let result = &answer.results[0];
+    assert!(matches!(result.verdict, Verdict::Granted | Verdict::Denied { .. }), "{result:?}");
+    (result.remaining.unwrap(), result.debt)
 }

@@ -2,21 +2,19 @@
 
 use std::time::Duration;
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as v3;
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
-use envoy_types::pb::google::protobuf::UInt64Value;
 use prost::Message;
 use rategate_server::engine::Engine;
+use rategate_server::messages::descriptor::RateLimitDescriptor;
+use rategate_server::messages::descriptor::rate_limit_descriptor as v3;
+use rategate_server::messages::rls::{RateLimitRequest, RateLimitResponse};
+use rategate_server::messages::units::RateLimitUnit;
 use rategate_server::protocol::grpc::Settings;
 use rategate_server::protocol::rls::{Options, json};
 use serde_json::json;
 use tonic::{Code, Status};
 
-use crate::rls::common::{Clock, Driver, Server, engine, rule, runtime};
-use crate::rls::kuadrant::{descriptor, left};
-use crate::rls::unary::Client;
+use crate::rls::common::{Clock, Server, engine, rule, runtime};
+use crate::rls::unary::{Client, descriptor, left};
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 const UUID: &str = "3f2504e0-4f89-41d3-9a0c-0305e82c3301";
@@ -56,16 +54,13 @@ impl Proxy {
 fn of(stated: &[(&str, &str)], hits: Option<u64>) -> RateLimitDescriptor {
     let (first, rest) = stated.split_at(stated.len().min(1));
     let entries = [first, &[("user", "a")], rest].concat();
-    RateLimitDescriptor {
-        hits_addend: hits.map(|value| UInt64Value { value }),
-        ..descriptor(&entries)
-    }
+    RateLimitDescriptor { hits_addend: hits, ..descriptor(&entries) }
 }
 
-fn served(permits: u64, driver: Driver) -> (Engine<Clock>, Clock, Server) {
+fn served(permits: u64) -> (Engine<Clock>, Clock, Server) {
     let (engine, clock) = engine(vec![rule("tokens", &[("user", "")], permits)]);
     let settings = Settings { options: options(), ..Settings::default() };
-    let server = Server::start(driver, engine.clone(), settings);
+    let server = Server::start(engine.clone(), settings);
     (engine, clock, server)
 }
 
@@ -73,35 +68,28 @@ fn served(permits: u64, driver: Driver) -> (Engine<Clock>, Clock, Server) {
 #[test]
 fn operations_that_are_sent_several_times_count_once() {
     for times in 1..=5 {
-        for driver in [Driver::Own, Driver::Hyper] {
-            let (engine, _, server) = served(1_000, driver);
-            let mut proxy = Proxy::new(&server);
-            let mut repeat = |verb, id: fn(usize) -> &'static str, hits, expected| {
-                for nth in 0..times {
-                    let sent =
-                        proxy.send(&[("rategate.id", id(nth)), ("rategate.verb", verb)], hits);
-                    assert_eq!(sent, OK, "{verb}");
-                    assert_eq!(
-                        left(&engine, "tokens", "a"),
-                        expected,
-                        "{verb}, {nth} times before"
-                    );
-                }
-            };
-            let either = |nth: usize| if nth.is_multiple_of(2) { UUID } else { DIGITS };
-            repeat("reserve", either, Some(800), (200, 0));
-            repeat("commit", either, Some(650), (350, 0));
-            repeat("reserve", |_| "00000000000000000000000000000001", Some(300), (50, 0));
-            repeat("cancel", |_| "00000000000000000000000000000001", None, (350, 0));
-            repeat("take", |_| "00000000000000000000000000000002", Some(100), (250, 0));
-            repeat("charge", |_| "00000000000000000000000000000003", Some(400), (0, 150));
-        }
+        let (engine, _, server) = served(1_000);
+        let mut proxy = Proxy::new(&server);
+        let mut repeat = |verb, id: fn(usize) -> &'static str, hits, expected| {
+            for nth in 0..times {
+                let sent = proxy.send(&[("rategate.id", id(nth)), ("rategate.verb", verb)], hits);
+                assert_eq!(sent, OK, "{verb}");
+                assert_eq!(left(&engine, "tokens", "a"), expected, "{verb}, {nth} times before");
+            }
+        };
+        let either = |nth: usize| if nth.is_multiple_of(2) { UUID } else { DIGITS };
+        repeat("reserve", either, Some(800), (200, 0));
+        repeat("commit", either, Some(650), (350, 0));
+        repeat("reserve", |_| "00000000000000000000000000000001", Some(300), (50, 0));
+        repeat("cancel", |_| "00000000000000000000000000000001", None, (350, 0));
+        repeat("take", |_| "00000000000000000000000000000002", Some(100), (250, 0));
+        repeat("charge", |_| "00000000000000000000000000000003", Some(400), (0, 150));
     }
 }
 
 #[test]
 fn an_estimate_that_does_not_fit_is_denied_and_leaves_its_id_unused() {
-    let (engine, clock, server) = served(100, Driver::Own);
+    let (engine, clock, server) = served(100);
     let mut proxy = Proxy::new(&server);
     let reserve = [("rategate.id", UUID), ("rategate.verb", "reserve"), ("rategate.ttl", "20s")];
     assert_eq!(proxy.send(&reserve, Some(101)), OVER_LIMIT);
@@ -120,12 +108,12 @@ fn an_estimate_that_does_not_fit_is_denied_and_leaves_its_id_unused() {
 /// A limit that comes with the descriptor is reserved, whether a rule is for it or not.
 #[test]
 fn limits_of_descriptors_are_reserved() {
-    let (engine, _, server) = served(1_000, Driver::Own);
+    let (engine, _, server) = served(1_000);
     let mut proxy = Proxy::new(&server);
     let mut send = |user: &str, id: &str, verb: &str, hits| {
         let stated = [("rategate.id", id), ("user", user), ("rategate.verb", verb)];
         let own = v3::RateLimitOverride { requests_per_unit: 10, unit: RateLimitUnit::Hour.into() };
-        let hits_addend = Some(UInt64Value { value: hits });
+        let hits_addend = Some(hits);
         let limit = Some(own);
         let own = RateLimitDescriptor { hits_addend, limit, ..descriptor(&stated) };
         proxy.full(vec![own]).map_err(|status| status.code())
@@ -151,7 +139,7 @@ fn limits_of_descriptors_are_reserved() {
 /// A proxy that knows no number holds what there is, and commits what was used.
 #[test]
 fn a_proxy_reserves_as_many_as_there_are() {
-    let (engine, _, server) = served(100, Driver::Own);
+    let (engine, _, server) = served(100);
     let mut proxy = Proxy::new(&server);
     let of =
         |id, most| [("rategate.id", id), ("rategate.verb", "reserve"), ("rategate.at_most", most)];
@@ -172,7 +160,7 @@ fn a_proxy_reserves_as_many_as_there_are() {
 
 #[test]
 fn a_commit_without_hits_used_what_was_held_and_one_of_no_hits_nothing() {
-    let (engine, _, server) = served(100, Driver::Own);
+    let (engine, _, server) = served(100);
     let mut proxy = Proxy::new(&server);
     for (id, hits, after) in [(UUID, None, 40), ("00000000000000000000000000000001", Some(0), 40)] {
         let id = ("rategate.id", id);
@@ -185,7 +173,7 @@ fn a_commit_without_hits_used_what_was_held_and_one_of_no_hits_nothing() {
 
 #[test]
 fn the_end_of_nothing_or_of_what_ended_otherwise_is_an_error() {
-    let (engine, _, server) = served(100, Driver::Own);
+    let (engine, _, server) = served(100);
     let mut proxy = Proxy::new(&server);
     let id = ("rategate.id", UUID);
     assert_eq!(proxy.send(&[id, ("rategate.verb", "commit")], Some(5)), Err(Code::NotFound));
@@ -201,7 +189,7 @@ fn the_end_of_nothing_or_of_what_ended_otherwise_is_an_error() {
 
 #[test]
 fn without_an_id_calls_are_as_before() {
-    let (engine, _, server) = served(100, Driver::Own);
+    let (engine, _, server) = served(100);
     let mut proxy = Proxy::new(&server);
     for (stated, hits, after) in [
         (&[][..], Some(10), (90, 0)),
@@ -217,7 +205,7 @@ fn without_an_id_calls_are_as_before() {
 /// A wrong entry is refused by its name, and nothing is counted.
 #[test]
 fn entries_that_are_wrong_are_named() {
-    let (engine, _, server) = served(100, Driver::Own);
+    let (engine, _, server) = served(100);
     let mut proxy = Proxy::new(&server);
     let (id, reserve) = (("rategate.id", UUID), ("rategate.verb", "reserve"));
     let mut refused = |descriptors: Vec<RateLimitDescriptor>, nth: usize, entry: &str| {
@@ -275,15 +263,12 @@ fn several_descriptors_are_reserved_together_or_not_at_all() {
     let rules = vec![rule("tokens", &[("user", "")], 100), rule("calls", &[("path", "")], 1)];
     let (engine, _) = engine(rules);
     let settings = Settings { options: options(), ..Settings::default() };
-    let server = Server::start(Driver::Own, engine.clone(), settings);
+    let server = Server::start(engine.clone(), settings);
     let mut proxy = Proxy::new(&server);
     let both = |id: &'static str, verb: &'static str, tokens| {
         let stated = [("rategate.id", id), ("rategate.verb", verb)];
         let calls = [("path", "/"), stated[0], stated[1]];
-        let calls = RateLimitDescriptor {
-            hits_addend: Some(UInt64Value { value: 1 }),
-            ..descriptor(&calls)
-        };
+        let calls = RateLimitDescriptor { hits_addend: Some(1), ..descriptor(&calls) };
         vec![of(&stated, Some(tokens)), calls]
     };
     let now = || (left(&engine, "tokens", "a").0, left(&engine, "calls", "/").0);
@@ -301,12 +286,12 @@ fn a_commit_of_some_hits_used_what_was_held_of_the_others() {
     let rules = vec![rule("tokens", &[("user", "")], 1_000), rule("calls", &[("path", "")], 30)];
     let (engine, _) = engine(rules);
     let settings = Settings { options: options(), ..Settings::default() };
-    let server = Server::start(Driver::Own, engine.clone(), settings);
+    let server = Server::start(engine.clone(), settings);
     let mut proxy = Proxy::new(&server);
     let mut full = |id, verb, tokens, calls: Option<u64>| {
         let stated = [("rategate.id", id), ("rategate.verb", verb)];
         let calls = RateLimitDescriptor {
-            hits_addend: calls.map(|value| UInt64Value { value }),
+            hits_addend: calls,
             ..descriptor(&[("path", "/"), stated[0], stated[1]])
         };
         assert!(proxy.full(vec![of(&stated, tokens), calls]).unwrap());
@@ -322,7 +307,7 @@ fn a_commit_of_some_hits_used_what_was_held_of_the_others() {
 #[test]
 fn unless_it_is_configured_the_entries_are_like_others() {
     let (engine, _) = engine(vec![rule("tokens", &[("user", "")], 100)]);
-    let server = Server::start(Driver::Own, engine.clone(), Settings::default());
+    let server = Server::start(engine.clone(), Settings::default());
     let mut proxy = Proxy::new(&server);
     // No rule has such entries, so nothing is limited, and nothing is refused.
     let stated = [("rategate.id", "none"), ("rategate.verb", "reserve")];
@@ -332,7 +317,7 @@ fn unless_it_is_configured_the_entries_are_like_others() {
 
 #[test]
 fn operations_are_stated_in_json_too() {
-    let (engine, _, _server) = served(1_000, Driver::Own);
+    let (engine, _, _server) = served(1_000);
     let send = |verb: &str, hits: u64| {
         let entries = json!([
             {"key": "rategate.id", "value": UUID},

@@ -3,25 +3,23 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
-    Entry, RateLimitOverride,
-};
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::DescriptorStatus;
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use envoy_types::pb::google::protobuf::value::Kind;
-use envoy_types::pb::google::protobuf::{Struct, UInt64Value};
 use http_body_util::{BodyExt, Full};
 use prost::Message;
+use prost_types::Struct;
+use prost_types::value::Kind;
 use rategate_server::engine::Engine;
-use rategate_server::net::Access;
-use rategate_server::protocol::grpc::{Health, Rls, Settings};
+use rategate_server::messages::descriptor::RateLimitDescriptor;
+use rategate_server::messages::descriptor::rate_limit_descriptor::{Entry, RateLimitOverride};
+use rategate_server::messages::rls::rate_limit_response::DescriptorStatus;
+use rategate_server::messages::rls::{RateLimitRequest, RateLimitResponse};
+use rategate_server::net::{Access, TokenShown};
+use rategate_server::protocol::grpc::{Grpc, Health, Settings};
 use rategate_server::protocol::rls::{self, Options};
 use rategate_server::rule::Unit;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use crate::rls::common::{Clock, Tested};
+use crate::rls::common::Clock;
 use crate::rls::oracle::{Call, Reply, Status};
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -32,8 +30,9 @@ pub(crate) type Wire = Box<dyn Fn(&Call) -> Reply>;
 /// Returns a way to send calls as bytes of gRPC.
 pub(crate) fn grpc(runtime: Arc<Runtime>, engine: Engine<Clock>, options: Options) -> Wire {
     let settings = Settings { options, ..Settings::default() };
-    let rls = Rls::new(engine, Access::default(), Health::new(true), settings);
-    Box::new(move |call| over_grpc(&runtime, &rls, call))
+    let health = runtime.block_on(Health::new(true));
+    let grpc = Grpc::new(engine, Access::default(), &health, settings);
+    Box::new(move |call| over_grpc(&runtime, &grpc, call))
 }
 
 /// Returns a way to send calls as JSON.
@@ -41,13 +40,13 @@ pub(crate) fn json(runtime: Arc<Runtime>, engine: Engine<Clock>, options: Option
     Box::new(move |call| over_json(&runtime, &engine, &options, call))
 }
 
-fn over_grpc(runtime: &Runtime, rls: &Tested, call: &Call) -> Reply {
+fn over_grpc(runtime: &Runtime, grpc: &Grpc, call: &Call) -> Reply {
     let message = message(call).encode_to_vec();
     let length = u32::try_from(message.len()).unwrap().to_be_bytes();
     let body = Full::new(Bytes::from([&[0][..], &length, &message].concat()));
     let request = http::Request::post(PATH).header("content-type", "application/grpc");
     let response = runtime.block_on(async {
-        let response = rls.call(request.body(body).unwrap(), false).await;
+        let response = grpc.call(request.body(body).unwrap(), TokenShown::Nothing, false).await;
         response.into_body().collect().await.unwrap().to_bytes()
     });
     of_message(&RateLimitResponse::decode(&response[5..]).unwrap())
@@ -80,13 +79,13 @@ fn message(call: &Call) -> RateLimitRequest {
         entries: requested
             .entries
             .iter()
-            .map(|(key, value)| Entry { key: (*key).to_owned(), value: (*value).to_owned() })
+            .map(|(key, value)| Entry { key: (*key).into(), value: (*value).into() })
             .collect(),
         limit: requested.own.map(|(requests_per_unit, unit)| RateLimitOverride {
             requests_per_unit,
             unit: unit.number().into(),
         }),
-        hits_addend: requested.hits.map(|value| UInt64Value { value }),
+        hits_addend: requested.hits,
         is_negative_hits: false,
     });
     RateLimitRequest {
@@ -96,8 +95,9 @@ fn message(call: &Call) -> RateLimitRequest {
     }
 }
 
-fn of_message(response: &RateLimitResponse) -> Reply {
-    let status = |status: &DescriptorStatus| Status {
+/// Returns a status in the model's form.
+pub(crate) fn status_of(status: &DescriptorStatus) -> Status {
+    Status {
         is_over: status.code == 2,
         limit: status.current_limit.as_ref().map(|limit| {
             let unit = Unit::of_number(u32::try_from(limit.unit).unwrap()).unwrap();
@@ -105,11 +105,14 @@ fn of_message(response: &RateLimitResponse) -> Reply {
         }),
         remaining: status.limit_remaining,
         reset_s: status.duration_until_reset.map(|reset| u64::try_from(reset.seconds).unwrap()),
-    };
+    }
+}
+
+fn of_message(response: &RateLimitResponse) -> Reply {
     let headers = response.response_headers_to_add.iter();
     Reply {
         is_over: response.overall_code == 2,
-        statuses: response.statuses.iter().map(status).collect(),
+        statuses: response.statuses.iter().map(status_of).collect(),
         headers: headers.map(|field| (field.key.clone(), field.value.clone())).collect(),
         metadata: response.dynamic_metadata.as_ref().map(of_struct),
     }

@@ -3,9 +3,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use rategate_protocol::resp::Bounds;
 use rategate_server::engine::Verb;
 use rategate_server::net::{Access, Drainer, Limits, Peer, Protocol};
+use rategate_server::protocol::resp::Bounds;
 use rategate_server::protocol::resp::Resp;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::runtime::{Builder, Runtime};

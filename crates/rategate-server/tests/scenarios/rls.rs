@@ -3,32 +3,32 @@
 use std::sync::{Arc, Mutex};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use http_body_util::{BodyExt, Full};
 use prost::Message;
 use rategate_server::engine::Verb;
-use rategate_server::net::Access;
-use rategate_server::protocol::grpc::{Health, Rls, Settings};
+use rategate_server::messages::descriptor::RateLimitDescriptor;
+use rategate_server::messages::descriptor::rate_limit_descriptor::Entry;
+use rategate_server::messages::rls::rate_limit_response::Code;
+use rategate_server::messages::rls::{RateLimitRequest, RateLimitResponse};
+use rategate_server::net::{Access, TokenShown};
+use rategate_server::protocol::grpc::{Grpc, Health, Settings};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::scenarios::carrier::{Carrier, CarrierAnswer, ItemAnswer, TestEngine};
 use crate::scenarios::engine::Directly;
 
 pub(crate) struct OverRls {
-    rls: Rls<TestEngine>,
+    grpc: Grpc,
     engine: Directly,
     runtime: Mutex<Runtime>,
 }
 
 impl OverRls {
     pub(crate) fn new(engine: TestEngine) -> Self {
-        let health = Health::new(true);
-        let rls = Rls::new(engine.clone(), Access::default(), health, Settings::default());
-        let runtime = Mutex::new(Builder::new_current_thread().enable_all().build().unwrap());
-        Self { rls, engine: Directly(engine), runtime }
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let health = runtime.block_on(Health::new(true));
+        let grpc = Grpc::new(engine.clone(), Access::default(), &health, Settings::default());
+        Self { grpc, engine: Directly(engine), runtime: Mutex::new(runtime) }
     }
 
     fn call(&self, request: &RateLimitRequest) -> RateLimitResponse {
@@ -44,7 +44,7 @@ impl OverRls {
             .body(Full::<Bytes>::new(message.freeze()))
             .unwrap();
         let body = self.runtime.lock().unwrap().block_on(async {
-            let response = self.rls.call(request, false).await;
+            let response = self.grpc.call(request, TokenShown::Nothing, false).await;
             response.into_body().collect().await.unwrap().to_bytes()
         });
         RateLimitResponse::decode(&body[5..]).unwrap()
@@ -63,10 +63,7 @@ impl Carrier for OverRls {
             return self.engine.ask(verb, rules, value, permits);
         }
         let descriptor = |rule: &Arc<str>| RateLimitDescriptor {
-            entries: vec![Entry {
-                key: rule.to_string(),
-                value: String::from_utf8(value.to_vec()).unwrap(),
-            }],
+            entries: vec![Entry { key: rule.as_bytes().to_vec(), value: value.to_vec() }],
             ..RateLimitDescriptor::default()
         };
         // A number beyond the protocol's range is more than can ever pass, too.

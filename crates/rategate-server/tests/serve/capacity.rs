@@ -1,10 +1,10 @@
 //! Requests without capacity to count them are denied and counted, over every protocol: clients
 //! can invent keys and limits.
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client as rls_client;
+use rategate_server::messages::descriptor::RateLimitDescriptor;
+use rategate_server::messages::descriptor::rate_limit_descriptor::Entry;
+use rategate_server::messages::rls::RateLimitRequest;
+use rategate_server::messages::rls::rate_limit_service_client as rls_client;
 use serde_json::{Value as Json, json};
 use tonic::transport::Endpoint;
 
@@ -85,8 +85,7 @@ fn a_reservation_too_many_says_so() {
     assert_eq!(refused("http", "table_full"), "0");
 }
 
-/// Over Envoy's protocol a reservation too many is a denial, as is one of Kuadrant's, and counted
-/// as what it is.
+/// Over Envoy's protocol a reservation too many is a denial, and counted as what it is.
 #[test]
 fn a_reservation_too_many_is_a_denial_to_a_proxy() {
     let settings = "[keys]\nreservations = 1\n[grpc]\nverbs = true\n";

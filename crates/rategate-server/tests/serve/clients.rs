@@ -5,13 +5,12 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client as rls_client;
-use envoy_types::pb::google::protobuf::UInt64Value;
 use rategate_server::config::{Layers, load};
+use rategate_server::messages::descriptor::RateLimitDescriptor;
+use rategate_server::messages::descriptor::rate_limit_descriptor::Entry;
+use rategate_server::messages::rls::RateLimitRequest;
+use rategate_server::messages::rls::rate_limit_response::Code;
+use rategate_server::messages::rls::rate_limit_service_client as rls_client;
 use rategate_server::serve::{Running, Start, start};
 use tonic::transport::{Channel, Endpoint};
 
@@ -145,10 +144,10 @@ async fn ask(
     token: Option<String>,
     hits: i64,
 ) -> i32 {
-    let entry = Entry { key: "user".to_owned(), value: "bob".to_owned() };
+    let entry = Entry { key: "user".into(), value: "bob".into() };
     let descriptor = RateLimitDescriptor {
         entries: vec![entry],
-        hits_addend: Some(UInt64Value { value: hits.unsigned_abs() }),
+        hits_addend: Some(hits.unsigned_abs()),
         is_negative_hits: hits < 0,
         ..RateLimitDescriptor::default()
     };
@@ -314,7 +313,7 @@ pub(crate) async fn envoy_in(
     let endpoint = Endpoint::from_shared(format!("http://{target}")).unwrap();
     let channel = endpoint.timeout(PATIENCE).connect().await.unwrap();
     let mut client = rls_client::RateLimitServiceClient::new(channel);
-    let entry = Entry { key: key.to_owned(), value: value.to_owned() };
+    let entry = Entry { key: key.into(), value: value.into() };
     let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
     let request = RateLimitRequest {
         domain: "default".to_owned(),

@@ -3,11 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client as rls_client;
-use envoy_types::pb::google::protobuf::UInt64Value;
+use rategate_server::messages::descriptor::RateLimitDescriptor;
+use rategate_server::messages::descriptor::rate_limit_descriptor::Entry;
+use rategate_server::messages::rls::RateLimitRequest;
+use rategate_server::messages::rls::rate_limit_service_client as rls_client;
 use rategate_testkit::redis::{Brand, Server};
 use tokio::runtime::Runtime;
 use tonic::transport::{Channel, Endpoint};
@@ -122,13 +121,13 @@ impl Client for Grpc {
             Commit(permits) => ("commit", permits),
             Cancel | Refund(_) => ("cancel", 0),
         };
-        let entry = |key: &str, value: &str| Entry { key: key.to_owned(), value: value.to_owned() };
+        let entry = |key: &str, value: &str| Entry { key: key.into(), value: value.into() };
         let entries =
             vec![entry("user", "grpc"), entry("rategate.id", id), entry("rategate.verb", verb)];
         let hits = !matches!(operation, Cancel);
         let descriptor = RateLimitDescriptor {
             entries,
-            hits_addend: hits.then_some(UInt64Value { value: permits }),
+            hits_addend: hits.then_some(permits),
             ..RateLimitDescriptor::default()
         };
         let request = RateLimitRequest {

@@ -1,10 +1,12 @@
 //! Calls that are refused, ask for nothing that is there, or match nothing: each shows in a metric.
 
-use crate::rls::kuadrant::Gateway;
+use crate::rls::unary::Gateway;
 use crate::serve::clients::Service;
 
 const EDGE: &str = "[[rule]]\nname = \"api\"\ndomain = \"edge\"\nmatch = [\"user\"]\nlimit = \"5/h\"\n\
                     ttl = \"10s\"\nmax_ttl = \"1min\"\n";
+
+const UNUSED: &str = "00000000000000000000000000000001";
 
 fn figure(service: &Service, name: &str) -> u64 {
     let figure = service.metric(name).unwrap_or_else(|| panic!("no {name}"));
@@ -29,21 +31,20 @@ fn what_no_rule_matches_is_counted_by_protocol() {
                 \"descriptor\":{\"usr\":\"ann\"}}";
     assert_eq!(http.post("/v1/check", body).0, 200);
     let mut gateway = Gateway::at(service.at("grpc").parse().unwrap(), &[("usr", "ann")]);
-    assert_eq!(gateway.rate_limit(crate::rls::kuadrant::CHECK, 1), 1);
+    assert_eq!(gateway.take(1).unwrap(), 1);
     let unmatched = ["resp", "http", "grpc"].map(|protocol| {
         figure(&service, &format!("rategate_unmatched_total{{protocol=\"{protocol}\"}}"))
     });
     assert_eq!(unmatched, [0, 3, 1]);
 }
 
-/// Each method of Envoy's and Kuadrant's protocols counts the entries that it ignores.
 #[test]
 fn operations_that_are_ignored_are_counted_over_grpc() {
     let service = Service::of(EDGE);
     let entries = [("user", "ann"), ("rategate.verb", "reserve")];
     let mut gateway = Gateway::at(service.at("grpc").parse().unwrap(), &entries);
-    assert_eq!(gateway.rate_limit(crate::rls::kuadrant::CHECK, 1), 1);
-    gateway.reserve(1, None).unwrap();
+    assert_eq!(gateway.take(1).unwrap(), 1);
+    assert_eq!(gateway.take(1).unwrap(), 1);
     let ignored = ["http", "grpc"].map(|protocol| {
         figure(&service, &format!("rategate_ignored_verbs_total{{protocol=\"{protocol}\"}}"))
     });
@@ -54,22 +55,20 @@ fn operations_that_are_ignored_are_counted_over_grpc() {
 /// long, are faults and no malformed bytes.
 #[test]
 fn an_id_with_other_items_and_a_time_too_long_are_faults_over_grpc() {
-    let service = Service::of(EDGE);
-    let mut gateway = Gateway::at(service.at("grpc").parse().unwrap(), &[("user", "ann")]);
-    let id = "0123456789abcdef0123456789abcdef";
-    assert!(!gateway.commit(id, 1).unwrap());
-    assert_eq!(gateway.commit(id, 2).unwrap_err().code(), tonic::Code::InvalidArgument);
-    let long = Some(crate::rls::kuadrant::Ttl { seconds: 61, nanos: 0 });
-    assert_eq!(gateway.reserve(1, long).unwrap_err().code(), tonic::Code::InvalidArgument);
-    assert_eq!(
-        [refused(&service, "grpc", "malformed"), refused(&service, "grpc", "fault")],
-        [0, 2]
-    );
-    assert!(gateway.commit("nonsense", 1).is_err());
-    assert_eq!(
-        [refused(&service, "grpc", "malformed"), refused(&service, "grpc", "fault")],
-        [1, 2]
-    );
+    let service = Service::of(&format!("[grpc]\nverbs = true\n{EDGE}"));
+    let send = |stated: &[(&str, &str)], hits| {
+        let entries = [&[("user", "ann")], stated].concat();
+        Gateway::at(service.at("grpc").parse().unwrap(), &entries).take(hits)
+    };
+    let id = ("rategate.id", "0123456789abcdef0123456789abcdef");
+    assert_eq!(send(&[id], 1).unwrap(), 1);
+    assert_eq!(send(&[id], 2).unwrap_err().code(), tonic::Code::InvalidArgument);
+    let long = [("rategate.id", UNUSED), ("rategate.verb", "reserve"), ("rategate.ttl", "61s")];
+    assert_eq!(send(&long, 1).unwrap_err().code(), tonic::Code::InvalidArgument);
+    let refused = || ["malformed", "fault"].map(|reason| refused(&service, "grpc", reason));
+    assert_eq!(refused(), [0, 2]);
+    assert!(send(&[("rategate.id", "nonsense")], 1).is_err());
+    assert_eq!(refused(), [1, 2]);
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use envoy_types::pb::envoy::service::discovery::v3::DiscoveryResponse;
-use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
+use prost_types::Any;
+use rategate_server::messages::discovery::DiscoveryResponse;
 
 use super::stub::{Rls, Stub, TYPE, framed, limits, table};
 use super::xds_messages::{TheirConfig, TheirDescriptor, TheirPolicy};
@@ -117,7 +117,6 @@ fn resources_and_responses_of_other_types_are_refused() {
         type_url: TYPE.to_owned(),
         nonce: "n1".to_owned(),
         resources: vec![any(&cluster, b"")],
-        ..DiscoveryResponse::default()
     };
     stub.respond(&response);
     let expected = format!("resources[0]: its type is {cluster:?}, not {TYPE:?}");
@@ -127,7 +126,7 @@ fn resources_and_responses_of_other_types_are_refused() {
     stub.respond(&response);
     assert_eq!(
         refusal(&stub, "n2"),
-        "resources[1]: it is malformed: an integer is cut short or too long"
+        "resources[1]: it is malformed: failed to decode Protobuf message: RateLimitConfig.name: invalid varint"
     );
     // Of another type, with no resources: they must not count as none of ours.
     response = DiscoveryResponse { type_url: cluster.clone(), resources: Vec::new(), ..response };
@@ -221,7 +220,6 @@ fn a_message_may_come_in_parts_and_two_at_once() {
             nonce: version.to_owned(),
             type_url: TYPE.to_owned(),
             resources: vec![any],
-            ..DiscoveryResponse::default()
         };
         framed(&response.encode_to_vec())
     };

@@ -5,5 +5,11 @@ mod judged;
 mod resources;
 mod stub;
 mod updates;
-#[path = "../../../rategate-protocol/tests/laws/xds_messages.rs"]
-mod xds_messages;
+
+/// The messages of a control plane.
+mod xds_messages {
+    pub(super) use rategate_server::messages::config::{
+        RateLimitConfig as TheirConfig, RateLimitDescriptor as TheirDescriptor,
+        RateLimitPolicy as TheirPolicy, RateLimitReplace as TheirReplace,
+    };
+}

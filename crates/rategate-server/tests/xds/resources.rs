@@ -1,9 +1,8 @@
 //! Resources of a control plane, compared with the same rules in Envoy's YAML.
 
-use envoy_types::pb::google::protobuf::value::Kind;
-use envoy_types::pb::google::protobuf::{ListValue, Struct, Value};
 use prost::Message;
-use rategate_protocol::xds::Resource;
+use prost_types::value::Kind;
+use prost_types::{Any, ListValue, Struct, Value};
 use rategate_server::config::{ConfigError, ReceivedRules, load_resources, load_text};
 use rategate_server::rule::{Origin, Rule};
 
@@ -11,9 +10,9 @@ use super::stub::{TYPE, hourly, limits};
 use super::xds_messages::{TheirConfig, TheirDescriptor, TheirPolicy, TheirReplace};
 
 fn load(configs: &[TheirConfig], are_merged: bool) -> Result<ReceivedRules, ConfigError> {
-    let encoded: Vec<_> = configs.iter().map(Message::encode_to_vec).collect();
-    let resources: Vec<_> =
-        encoded.iter().map(|value| Resource { type_url: TYPE, value }).collect();
+    let any =
+        |config: &TheirConfig| Any { type_url: TYPE.to_owned(), value: config.encode_to_vec() };
+    let resources: Vec<_> = configs.iter().map(any).collect();
     load_resources(&resources, are_merged)
 }
 

@@ -10,19 +10,19 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client as rls_client;
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use envoy_types::pb::google::protobuf::Any;
 use http::{HeaderMap, Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
+use prost_types::Any;
+use rategate_server::messages::descriptor::RateLimitDescriptor;
+use rategate_server::messages::descriptor::rate_limit_descriptor::Entry;
+use rategate_server::messages::discovery::{DiscoveryRequest, DiscoveryResponse};
+use rategate_server::messages::rls::rate_limit_response::Code;
+use rategate_server::messages::rls::rate_limit_service_client as rls_client;
+use rategate_server::messages::rls::{RateLimitRequest, RateLimitResponse};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc as tasks, oneshot};
@@ -119,7 +119,6 @@ impl Stub {
             resources: configs.iter().map(any).collect(),
             type_url: TYPE.to_owned(),
             nonce: version.to_owned(),
-            ..DiscoveryResponse::default()
         });
     }
 
@@ -276,7 +275,7 @@ impl Rls {
 
     /// Makes a call of that many hits for a value of a key.
     pub(super) fn call(&mut self, domain: &str, key: &str, hits: u32) -> RateLimitResponse {
-        let entry = Entry { key: key.to_owned(), value: "ann".to_owned() };
+        let entry = Entry { key: key.into(), value: "ann".into() };
         let descriptor =
             RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
         let request = RateLimitRequest {

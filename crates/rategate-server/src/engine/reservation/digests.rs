@@ -125,9 +125,9 @@ const fn number_of(verb: Verb) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use rategate_protocol::rls::{Override, Unit};
-
     use super::*;
+    use crate::engine::Override;
+    use crate::rule::Unit;
 
     /// Digests of files that were written earlier, as another implementation of SipHash has them of
     /// the same bytes.

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::held_item::{EndedHold, HeldItem};
 use super::table::{Entry, OwnedUsage, PartVerdict, State};
-use super::{Cost, Counting, End, NOT_HELD, Reserved, Verdicts};
+use super::{Cost, End, NOT_HELD, Reserved, Verdicts};
 use crate::engine::answer::{Answer, Decided, ItemResult, Verdict};
 use crate::engine::counter::Counter;
 use crate::engine::error::EngineError;
@@ -126,7 +126,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         &self,
         id: UniqueId,
         costs: &[Cost<'_>],
-        (end, counting): (End, Counting),
+        end: End,
     ) -> Result<Reserved, EngineError> {
         let reservations = &self.inner.reservations;
         let names = reservations.digest(None, costs.iter().map(|cost| &cost.target));
@@ -136,9 +136,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let (verdicts, is_repeated) = match shard.entry(now_ns) {
             None => {
                 self.check_costs(costs, end)?;
-                if counting != Counting::NoUnknown {
-                    reservations.counts.unknown();
-                }
+                reservations.counts.unknown();
                 ((costs.iter().map(|_| Verdict::Unknown).collect(), Vec::new()), false)
             }
             Some(entry) if entry.names != names => {

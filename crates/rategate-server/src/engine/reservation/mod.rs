@@ -51,7 +51,6 @@ mod in_progress;
 mod late;
 mod local_part;
 mod once;
-mod or_charge;
 mod part;
 mod requests;
 mod restored;
@@ -134,8 +133,6 @@ enum Counting {
     All,
     /// The hold of the same take has counted a repetition.
     NoRepetition,
-    /// An unknown reservation is charged instead.
-    NoUnknown,
 }
 
 impl<C: Clock + Clone + 'static> Engine<C> {
@@ -240,7 +237,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             return Decided::Now(Err(error));
         }
         if !self.has_remotes() {
-            return Decided::Now(self.end_here(id, costs, (end, counting)));
+            return Decided::Now(self.end_here(id, costs, end));
         }
         let items = costs.iter().map(|cost| {
             let item = Item::of(cost.target, cost.permits.unwrap_or(0));
@@ -249,7 +246,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let items: SmallVec<[Item<'_>; 4]> = items.collect();
         // What is counted is known from the reservation, so a reset stands for the verb.
         match self.split(&items, Verb::Reset) {
-            Ok(None) => Decided::Now(self.end_here(id, costs, (end, counting))),
+            Ok(None) => Decided::Now(self.end_here(id, costs, end)),
             Ok(Some(split)) => {
                 let used = match split.used(costs, end) {
                     Ok(used) => used,
@@ -263,7 +260,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             }
             // What was held before a reload put the rules in parts is known here.
             Err(error) if error == IN_PARTS => {
-                let ended = self.end_here(id, costs, (end, counting));
+                let ended = self.end_here(id, costs, end);
                 let is_unknown = |result: &ItemResult| result.verdict == Verdict::Unknown;
                 Decided::Now(match ended {
                     Ok(ended) if ended.answer.results.iter().all(is_unknown) => Err(error),

@@ -147,9 +147,7 @@ pub(super) async fn end<C: Clock + Clone + 'static>(
             counts.repeated();
         }
     } else if verdicts.contains(&Verdict::Unknown) {
-        if counting != Counting::NoUnknown {
-            counts.unknown();
-        }
+        counts.unknown();
     } else {
         counts.ended(end, &verdicts);
     }

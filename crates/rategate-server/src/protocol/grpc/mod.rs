@@ -1,151 +1,173 @@
-//! gRPC: Envoy's rate limit service and its quota service, Kuadrant's, health (`grpc.health.v1`)
-//! and reflection.
-//!
-//! A call consists of its head (`head`), messages and a final `status`. Two drivers
-//! carry calls. [`Rls::call`] answers requests of a listener that serves HTTP/1.1 and HTTP/2 for
-//! other services, too. [`Rls::serve`] owns the connections of a listener for gRPC only, with its
-//! own minimal HTTP/2 (`http2`).
+//! gRPC: Envoy's rate limit service, and health checks (`grpc.health.v1`), by tonic.
 
-mod head;
 mod health;
-mod http2;
-mod quota;
-mod reflection;
-mod service;
 mod status;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::BytesMut;
-use rategate_protocol::grpc::{BadFrame, Code, Status};
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use hyper::body::Body as HttpBody;
+use tonic::codec::{Codec as _, EncodeBody, SingleMessageCompressionOverride};
+use tonic::codegen::{Service as _, tokio_stream};
+use tonic::service::Routes;
+use tonic::{Code, Status};
+use tonic_prost::ProstCodec;
 
-use self::head::Method;
 pub use self::health::Health;
-pub(crate) use self::service::no_token;
-use self::status::Failure;
-use crate::engine::QuotaTerms;
+use self::status::reason;
+use crate::messages::rls::rate_limit_service_server::{
+    RateLimitService, RateLimitServiceServer, SERVICE_NAME,
+};
+use crate::messages::rls::{RateLimitRequest, RateLimitResponse};
 use crate::net::{Access, RefusalReason, Right, TokenShown};
-use crate::protocol::rls::{self, Decide, LaterAnswer, Options, RlsAnswer, RlsDecided};
+use crate::protocol::body::{Body, counted};
+use crate::protocol::rls::{self, Decide, Options, RlsAnswer, RlsRequest};
 
 /// The bounds of calls.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The maximum length of a message, in bytes.
     pub max_message_bytes: usize,
-    /// The longest time that a call's message may take to arrive, unless the caller states a
-    /// shorter one.
+    /// The longest time from a call's head to the head of its reply.
     pub max_wait: Duration,
-    /// The maximum number of concurrent calls of one connection.
-    pub max_streams: u32,
-    /// The maximum size of a head's fields, as HTTP/2 counts it.
-    pub max_head_bytes: usize,
-    /// The times of assignments.
-    pub quota: QuotaTerms,
     /// The options of replies.
     pub options: Options,
 }
 
 /// The gRPC services. Clones share them.
-#[derive(Debug)]
-pub struct Rls<D> {
-    inner: Arc<Inner<D>>,
-}
-
-#[derive(Debug)]
-struct Inner<D> {
-    engine: D,
+#[derive(Clone, Debug)]
+pub struct Grpc {
+    routes: Routes,
     access: Access,
-    health: Health,
     settings: Settings,
 }
 
-impl<D: Decide> Rls<D> {
+/// Envoy's rate limit service over an engine.
+#[derive(Debug)]
+struct Rls<D> {
+    engine: D,
+    options: Options,
+}
+
+/// The right of the caller of a method, and the reason for which the call counts as refused.
+#[derive(Clone, Debug)]
+struct Caller {
+    may_credit: bool,
+    refusal: Arc<OnceLock<RefusalReason>>,
+}
+
+impl Grpc {
     /// Creates the services over an engine.
-    pub fn new(engine: D, access: Access, health: Health, settings: Settings) -> Self {
-        Self { inner: Arc::new(Inner { engine, access, health, settings }) }
+    pub fn new<D>(engine: D, access: Access, health: &Health, settings: Settings) -> Self
+    where
+        D: Decide + Send + Sync + 'static,
+    {
+        let rls = Rls { engine, options: settings.options.clone() };
+        let rls =
+            RateLimitServiceServer::new(rls).max_decoding_message_size(settings.max_message_bytes);
+        let health = health.server(settings.max_message_bytes);
+        let routes = Routes::new(rls).add_service(health).prepare();
+        Self { routes, access, settings }
     }
 
-    /// Returns `true` if a call that shows the token as `token` may credit permits.
-    fn may_credit(&self, token: TokenShown, token_required: bool) -> bool {
-        self.inner.access.permits(Right::Credit, token, token_required).is_ok()
-    }
-
-    /// Answers the only message of a call, at once if possible. Returns the reason for which the
-    /// call counts as refused, if it does.
-    fn unary(
+    /// Answers a request; `token_required` is `true` if it has to show the token.
+    ///
+    /// Dropping the future cancels the call. Nothing is taken then unless the message was
+    /// complete.
+    pub async fn call<B>(
         &self,
-        method: Method,
-        may_credit: bool,
-        message: &[u8],
-        out: &mut BytesMut,
-    ) -> Result<Option<RefusalReason>, Unary> {
-        if method == Method::Check {
-            let checked = self.inner.health.check(message, out);
-            return checked.map(|()| None).map_err(|status| Unary::Failed(status.into()));
+        mut request: Request<B>,
+        shown: TokenShown,
+        token_required: bool,
+    ) -> Response<Body>
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        if request.method() != Method::POST {
+            return refused(Status::unimplemented("gRPC is called by POST"));
         }
-        let Method::Rls(method) = method else {
-            let status = Status::new(Code::Unimplemented, "the method has no single reply");
-            return Err(Unary::Failed(status.into()));
+        let may = |right| self.access.permits(right, shown, token_required).is_ok();
+        let path = request.uri().path();
+        // Orchestrators check the health of servers without a token.
+        if !may(Right::Ask) && !health::is_method(path) {
+            return no_token();
+        }
+        let is_of_rls = path.strip_prefix('/').is_some_and(|path| path.starts_with(SERVICE_NAME));
+        let refusal = Arc::default();
+        let caller = Caller { may_credit: may(Right::Credit), refusal: Arc::clone(&refusal) };
+        request.extensions_mut().insert(caller);
+        let call = self.routes.clone().call(request);
+        let Ok(Ok(response)) = tokio::time::timeout(self.settings.max_wait, call).await else {
+            return refused(Status::deadline_exceeded("the call took too long"));
         };
-        let options = &self.inner.settings.options;
-        match method.answer(&self.inner.engine, message, options, may_credit) {
-            Ok(RlsDecided::Now(answer)) => {
-                self.write(&answer, out);
-                Ok(answer.refusal())
-            }
-            Ok(RlsDecided::Later(later)) => Err(Unary::Later(later)),
-            Err(error) => Err(Unary::Failed(error.into())),
+        let status = Status::from_header_map(response.headers());
+        if is_of_rls && status.as_ref().is_some_and(|it| it.code() == Code::OutOfRange) {
+            return self.too_long();
         }
+        let reason = refusal.get().copied().or_else(|| reason(status?.code()));
+        counted(response.map(Body::stream), reason)
     }
 
-    /// Answers a call whose bytes are not a message. A request over the size limit is denied:
-    /// proxies copy header fields of their clients into it, and let calls pass on errors.
-    fn bad_frame(&self, method: Method, bad: BadFrame, out: &mut BytesMut) -> Result<(), Status> {
-        let is_too_long = matches!(bad, BadFrame::TooLong { .. } | BadFrame::LongHead { .. });
-        let unread = match method {
-            Method::Rls(method) if is_too_long => method.unread(),
-            _ => None,
-        };
-        match unread {
-            Some(denial) => {
-                self.write(&denial, out);
-                Ok(())
-            }
-            None => Err(bad.into()),
-        }
-    }
-
-    fn write(&self, answer: &RlsAnswer, out: &mut BytesMut) {
-        rls::write_framed(answer, &self.inner.settings.options, out);
+    /// Denies a request over the size limit: proxies copy header fields of their clients into it,
+    /// and let calls pass on errors.
+    fn too_long(&self) -> Response<Body> {
+        let denial = rls::response(&RlsAnswer::unread(), &self.settings.options);
+        let codec = &mut ProstCodec::<RateLimitResponse, RateLimitRequest>::default();
+        let message = EncodeBody::new_server(
+            codec.encoder(),
+            tokio_stream::once(Ok(denial)),
+            None,
+            SingleMessageCompressionOverride::default(),
+            None,
+        );
+        let mut response = Response::new(Body::stream(message));
+        response.headers_mut().insert("content-type", tonic::metadata::GRPC_CONTENT_TYPE);
+        counted(response, Some(RefusalReason::TooLong))
     }
 }
 
-/// The reason why a call has no reply at once.
-enum Unary {
-    /// The call fails.
-    Failed(Failure),
-    /// The decision waits for a store.
-    Later(LaterAnswer),
+#[tonic::async_trait]
+impl<D: Decide + Send + Sync + 'static> RateLimitService for Rls<D> {
+    async fn should_rate_limit(
+        &self,
+        request: tonic::Request<RateLimitRequest>,
+    ) -> Result<tonic::Response<RateLimitResponse>, Status> {
+        let caller = request.extensions().get::<Caller>().cloned();
+        let may_credit = caller.as_ref().is_some_and(|caller| caller.may_credit);
+        let question = RlsRequest::of(request.get_ref());
+        let answer = rls::answer(&self.engine, question, &self.options, may_credit).await;
+        let refusal = match &answer {
+            Ok(answer) => answer.refusal(),
+            Err(error) => Some(error.refusal()),
+        };
+        if let Some((caller, reason)) = caller.zip(refusal) {
+            // A call is answered once.
+            let _ = caller.refusal.set(reason);
+        }
+        Ok(tonic::Response::new(rls::response(&answer?, &self.options)))
+    }
+}
+
+/// Builds the response to a call that does not show the token.
+pub(crate) fn no_token() -> Response<Body> {
+    refused(Status::unauthenticated("a token is needed: authorization: Bearer ..."))
+}
+
+fn refused(status: Status) -> Response<Body> {
+    let reason = reason(status.code());
+    counted(status.into_http(), reason)
 }
 
 impl Default for Settings {
-    /// Returns bounds of 64 KiB for a message, 10 s for its arrival, 256 concurrent calls, and
-    /// 16 KiB for a head, and the default times of assignments.
+    /// Returns bounds of 64 KiB for a message, and 10 s for a call.
     fn default() -> Self {
         Self {
             max_message_bytes: 64 << 10,
             max_wait: Duration::from_secs(10),
-            max_streams: 256,
-            max_head_bytes: 16 << 10,
-            quota: QuotaTerms::default(),
             options: Options::default(),
         }
-    }
-}
-
-impl<D> Clone for Rls<D> {
-    fn clone(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner) }
     }
 }

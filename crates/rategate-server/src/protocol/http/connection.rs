@@ -1,24 +1,22 @@
-//! A bounded HTTP connection: HTTP/1.1 with keep-alive and pipelining, or HTTP/2 by its first
-//! bytes.
+//! A bounded connection: HTTP/1.1 with keep-alive and pipelining, or HTTP/2, which carries gRPC,
+//! by its first bytes.
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::header::CONTENT_TYPE;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use rategate_protocol::http2::PREFACE;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
-use tokio::time::{sleep, timeout};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::sleep;
 
-use super::frames::Frames;
-use super::watched::{Activity, FirstBytes, Watch, Watched};
+use super::watched::{Activity, Watch, Watched};
 use crate::net::{RefusalReason, WakeGate};
 use crate::protocol::body::Body;
 
@@ -38,9 +36,12 @@ pub struct ConnectionLimits {
     pub linger: Duration,
     /// The maximum number of concurrent streams of an HTTP/2 connection.
     pub streams: u32,
-    /// The maximum number of streams that a peer may reset before they are processed. One more
-    /// ends the connection.
+    /// The maximum number of streams that a peer may reset before they are processed, and of those
+    /// that this side resets. One more ends the connection.
     pub resets: usize,
+    /// The silence after which an HTTP/2 peer is sent a ping, and the longest time that it may take
+    /// to confirm it.
+    pub keep_alive: (Duration, Duration),
 }
 
 impl Default for ConnectionLimits {
@@ -53,6 +54,7 @@ impl Default for ConnectionLimits {
             linger: Duration::from_secs(2),
             streams: 128,
             resets: 20,
+            keep_alive: (Duration::from_secs(60), Duration::from_secs(20)),
         }
     }
 }
@@ -79,12 +81,17 @@ fn is_method(path: &str) -> bool {
 const STREAM_WINDOW: u32 = 64 * 1024;
 const CONNECTION_WINDOW: u32 = 256 * 1024;
 
+/// The maximum length of a frame that is accepted, and the most that is buffered of a reply that a
+/// stream does not take.
+const MAX_FRAME: u32 = 16 * 1024;
+const SEND_BUFFER: usize = 64 * 1024;
+
 /// Serves a connection until the peer ends it, it exceeds a bound, or, after `drain` and all calls
 /// in flight, the server ends it.
 ///
-/// Returns the reason for breaking it off, if the input was not HTTP or requested too little for
-/// its volume. Has to be polled by a tokio runtime with IO and time enabled. Dropping the future
-/// drops the connection.
+/// Returns the reason for breaking it off, if the input was not HTTP or exceeded a bound of HTTP/2.
+/// Has to be polled by a tokio runtime with IO and time enabled. Dropping the future drops the
+/// connection.
 pub async fn serve_connection<S, A, F>(
     stream: S,
     limits: ConnectionLimits,
@@ -96,20 +103,8 @@ where
     A: Fn(Request<Incoming>) -> F + Send + 'static,
     F: Future<Output = Response<Body>> + Send + 'static,
 {
-    let mut stream = stream;
-    let mut drain = pin!(drain);
-    let mut first = FirstBytes::default();
-    let is_http2 = tokio::select! {
-        biased;
-        seen = timeout(limits.arrival, is_preface(&mut stream, &mut first)) => match seen {
-            Ok(Ok(is_http2)) => is_http2,
-            _ => return None,
-        },
-        () = drain.as_mut() => return None,
-    };
     let activity = Arc::<Activity>::default();
-    let frames = is_http2.then(|| Frames::new(Instant::now()));
-    let io = TokioIo::new(Watched::new(stream, first, frames, Arc::clone(&activity)));
+    let io = TokioIo::new(Watched::new(stream, Arc::clone(&activity)));
     let requests = Arc::clone(&activity);
     let service = service_fn(move |request| {
         let under_way = requests.begin();
@@ -120,62 +115,10 @@ where
             Ok::<_, Infallible>(response)
         }
     });
-    let watch = Watch::new(limits, is_http2, Instant::now());
-    if is_http2 {
-        let mut builder = http2::Builder::new(TokioExecutor::new());
-        // No keep-alive pings are sent: a silent client is disconnected after its idle time.
-        builder
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .max_concurrent_streams(limits.streams)
-            .max_header_list_size(u32::try_from(limits.head_bytes).unwrap_or(u32::MAX))
-            .max_pending_accept_reset_streams(limits.resets)
-            .max_local_error_reset_streams(limits.resets);
-        let connection = builder.serve_connection(io, service);
-        drive(connection, http2::Connection::graceful_shutdown, drain, watch, &activity).await
-    } else {
-        let mut builder = http1::Builder::new();
-        // The arrival of a head is watched here, without a timer per request. Replies to pipelined
-        // requests are not collected (`pipeline_flush`): hyper 1.12 would also hold back the
-        // refusal of a malformed head, for ever.
-        builder.header_read_timeout(None).max_buf_size(limits.head_bytes.max(8 * 1024));
-        let connection = builder.serve_connection(io, service);
-        drive(connection, http1::Connection::graceful_shutdown, drain, watch, &activity).await
-    }
-}
-
-/// Returns `true` if a connection starts with the HTTP/2 preface. Reads only as many bytes as
-/// needed.
-async fn is_preface<S>(stream: &mut S, first: &mut FirstBytes) -> std::io::Result<bool>
-where
-    S: AsyncRead + Unpin,
-{
-    while first.until < PREFACE.len() {
-        let buffer = first.bytes.get_mut(first.until..).unwrap_or_default();
-        let read = stream.read(buffer).await?;
-        if read == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-        first.until = first.until.saturating_add(read);
-        if first.bytes.get(..first.until) != PREFACE.get(..first.until) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-async fn drive<C>(
-    connection: C,
-    finish: impl Fn(Pin<&mut C>),
-    drain: Pin<&mut impl Future<Output = ()>>,
-    mut watch: Watch,
-    activity: &Activity,
-) -> Option<RefusalReason>
-where
-    C: Future<Output = hyper::Result<()>>,
-{
-    let mut connection = pin!(connection);
-    let pause = pin!(sleep(watch.pause()));
+    let builder = builder(&limits);
+    let mut connection = pin!(builder.serve_connection(io, service));
+    let mut watch = Watch::new(limits, Instant::now());
+    let (drain, pause) = (pin!(drain), pin!(sleep(watch.pause())));
     let (mut drain, mut pause) = (WakeGate::new(drain), WakeGate::new(pause));
     let mut is_draining = false;
     loop {
@@ -184,20 +127,20 @@ where
             ended = connection.as_mut() => {
                 let error = ended.err()?;
                 tracing::debug!(%error, "an HTTP connection ended with an error");
-                return reason(&error, activity);
+                return reason(&*error);
             }
             () = &mut drain, if !is_draining => {
                 is_draining = true;
-                finish(connection.as_mut());
+                connection.as_mut().graceful_shutdown();
             }
             () = &mut pause => {
                 let now = Instant::now();
-                if watch.is_stuck(activity, now) {
-                    if is_draining || !watch.announce_end(now) {
+                if watch.is_stuck(&activity, now) {
+                    if is_draining || !watch.announce_end(&activity, now) {
                         return None;
                     }
                     is_draining = true;
-                    finish(connection.as_mut());
+                    connection.as_mut().graceful_shutdown();
                 }
                 let next = tokio::time::Instant::now().checked_add(watch.pause());
                 pause.as_mut().reset(next.unwrap_or_else(tokio::time::Instant::now));
@@ -206,25 +149,42 @@ where
     }
 }
 
-/// Returns the reason for which a connection ended, if it counts as a refusal.
-fn reason(error: &hyper::Error, activity: &Activity) -> Option<RefusalReason> {
-    if activity.has_exceeded_budget() {
-        Some(RefusalReason::TooMuch)
-    } else if error.is_parse_too_large() {
-        Some(RefusalReason::TooLong)
-    } else if error.is_parse() {
-        Some(RefusalReason::Malformed)
-    } else {
-        of_http2(error)
-    }
+/// Returns the builder of connections: every bound that the library has is set here.
+fn builder(limits: &ConnectionLimits) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    // The arrival of a head is watched here, without a timer per request. Replies to pipelined
+    // requests are not collected (`pipeline_flush`): hyper 1.12 would also hold back the
+    // refusal of a malformed head, for ever.
+    builder.http1().header_read_timeout(None).max_buf_size(limits.head_bytes.max(8 * 1024));
+    let (interval, timeout) = limits.keep_alive;
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_frame_size(MAX_FRAME)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_concurrent_streams(limits.streams)
+        .max_header_list_size(u32::try_from(limits.head_bytes).unwrap_or(u32::MAX))
+        .max_pending_accept_reset_streams(limits.resets)
+        .max_local_error_reset_streams(limits.resets)
+        .keep_alive_interval(interval)
+        .keep_alive_timeout(timeout);
+    builder
 }
 
-/// Returns the reason why the HTTP/2 library ended a connection. Returns `None` if the peer ended
-/// it or its bytes ended.
-fn of_http2(error: &hyper::Error) -> Option<RefusalReason> {
+/// Returns the reason for which a connection ended, if it counts as a refusal. The end of the peer
+/// or of its bytes does not.
+fn reason(error: &(dyn std::error::Error + 'static)) -> Option<RefusalReason> {
+    let error = error.downcast_ref::<hyper::Error>()?;
+    if error.is_parse_too_large() {
+        return Some(RefusalReason::TooLong);
+    }
+    if error.is_parse() {
+        return Some(RefusalReason::Malformed);
+    }
     let error = std::error::Error::source(error)?.downcast_ref::<h2::Error>()?;
-    let reason = error.reason().filter(|_| error.is_library())?;
-    match reason {
+    match error.reason().filter(|_| error.is_library())? {
         h2::Reason::NO_ERROR => None,
         h2::Reason::ENHANCE_YOUR_CALM => Some(RefusalReason::TooMuch),
         _ => Some(RefusalReason::Malformed),

@@ -12,7 +12,6 @@ mod check_request;
 mod check_verb;
 mod connection;
 mod decide;
-mod frames;
 mod guard;
 mod host;
 mod inline_limit;

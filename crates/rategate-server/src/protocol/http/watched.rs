@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::ConnectionLimits;
-use super::frames::Frames;
 use crate::net::YieldOnce;
 
 /// The activity of a connection. Written by the connection's task, or over HTTP/2 by the tasks of
@@ -27,8 +26,9 @@ pub(super) struct Activity {
     writes: AtomicU64,
     /// `true` if the peer leaves replies unread.
     is_blocked: AtomicBool,
-    /// `true` if too many frames arrived that request nothing.
-    is_too_much: AtomicBool,
+    /// `true` for HTTP/2, where input may be no request: acknowledgements, window updates, pings.
+    /// It alone writes before a request has arrived.
+    is_http2: AtomicBool,
     /// `true` if all replies are sent, and only the peer's close is awaited.
     is_over: AtomicBool,
 }
@@ -49,11 +49,6 @@ impl Activity {
         self.reads_then.store(self.reads.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Returns `true` if too many frames arrived that request nothing.
-    pub(super) fn has_exceeded_budget(&self) -> bool {
-        self.is_too_much.load(Ordering::Relaxed)
-    }
-
     fn seen(&self) -> Seen {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let begun = of(&self.begun);
@@ -63,12 +58,16 @@ impl Activity {
             ConnectionPhase::Writing
         } else if begun > of(&self.done) {
             ConnectionPhase::Answering
-        } else if of(&self.reads) > of(&self.reads_then) {
+        } else if of(&self.reads) > of(&self.reads_then) && !self.is_http2() {
             ConnectionPhase::Reading
         } else {
             ConnectionPhase::Nothing
         };
         Seen { begun, writes: of(&self.writes), phase }
+    }
+
+    fn is_http2(&self) -> bool {
+        self.is_http2.load(Ordering::Relaxed)
     }
 }
 
@@ -106,17 +105,15 @@ enum ConnectionPhase {
 #[derive(Debug)]
 pub(super) struct Watch {
     limits: ConnectionLimits,
-    /// `true` for HTTP/2, where input may be no request: acknowledgements, window updates, pings.
-    is_http2: bool,
     last: Seen,
     /// The time since which the connection waits for the same event.
     since: Instant,
 }
 
 impl Watch {
-    pub(super) fn new(limits: ConnectionLimits, is_http2: bool, now: Instant) -> Self {
-        let last = Seen { begun: 0, writes: 0, phase: ConnectionPhase::Nothing };
-        Self { limits, is_http2, last, since: now }
+    pub(super) fn new(limits: ConnectionLimits, now: Instant) -> Self {
+        let last = Seen { begun: 0, writes: 0, phase: ConnectionPhase::Reading };
+        Self { limits, last, since: now }
     }
 
     /// Returns the interval between checks.
@@ -136,7 +133,6 @@ impl Watch {
         }
         let max = match seen.phase {
             ConnectionPhase::Nothing => self.limits.idle,
-            ConnectionPhase::Reading if self.is_http2 => self.limits.idle,
             ConnectionPhase::Reading => self.limits.arrival,
             // The decision has time limits of its own, and so has the reading of a body.
             ConnectionPhase::Answering => return false,
@@ -148,10 +144,8 @@ impl Watch {
 
     /// Returns `true` if a connection that did nothing for too long is sent a closing notice, as
     /// HTTP/2 allows. It then has the linger time to close.
-    pub(super) fn announce_end(&mut self, now: Instant) -> bool {
-        if !self.is_http2
-            || !matches!(self.last.phase, ConnectionPhase::Nothing | ConnectionPhase::Reading)
-        {
+    pub(super) fn announce_end(&mut self, activity: &Activity, now: Instant) -> bool {
+        if !activity.is_http2() || self.last.phase != ConnectionPhase::Nothing {
             return false;
         }
         (self.limits.idle, self.since) = (self.limits.linger, now);
@@ -159,25 +153,14 @@ impl Watch {
     }
 }
 
-/// A stream of which some bytes have been read already.
+/// A stream that records what it carries.
 #[derive(Debug)]
 pub(super) struct Watched<S> {
     stream: S,
-    first: FirstBytes,
-    /// The frames of HTTP/2.
-    frames: Option<Frames>,
     activity: Arc<Activity>,
     yield_once: YieldOnce,
     is_shut: bool,
     discarded: usize,
-}
-
-/// The bytes that were read to detect the protocol.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct FirstBytes {
-    pub(super) bytes: [u8; 24],
-    pub(super) from: usize,
-    pub(super) until: usize,
 }
 
 /// The maximum number of bytes that are read and discarded after the last reply, so that the peer
@@ -185,22 +168,11 @@ pub(super) struct FirstBytes {
 const MAX_DISCARDED: usize = 1 << 20;
 
 impl<S> Watched<S> {
-    pub(super) fn new(
-        stream: S,
-        first: FirstBytes,
-        frames: Option<Frames>,
-        activity: Arc<Activity>,
-    ) -> Self {
+    pub(super) fn new(stream: S, activity: Arc<Activity>) -> Self {
+        // The first bytes of a request are awaited.
         activity.reads.fetch_add(1, Ordering::Relaxed);
-        Self {
-            stream,
-            first,
-            frames,
-            activity,
-            yield_once: YieldOnce::default(),
-            is_shut: false,
-            discarded: 0,
-        }
+        let yield_once = YieldOnce::default();
+        Self { stream, activity, yield_once, is_shut: false, discarded: 0 }
     }
 }
 
@@ -211,23 +183,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let FirstBytes { bytes, from, until } = &mut this.first;
-        if from < until {
-            let end = (*until).min(from.saturating_add(buffer.remaining()));
-            buffer.put_slice(bytes.get(*from..end).unwrap_or_default());
-            *from = end;
-            return Poll::Ready(Ok(()));
-        }
-        let before = buffer.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
         this.activity.reads.fetch_add(1, Ordering::Relaxed);
-        if let Some(frames) = &mut this.frames {
-            let fresh = buffer.filled().get(before..).unwrap_or_default();
-            if let Err(overspent) = frames.follow(fresh, Instant::now()) {
-                this.activity.is_too_much.store(true, Ordering::Relaxed);
-                return Poll::Ready(Err(io::Error::other(overspent)));
-            }
-        }
         Poll::Ready(Ok(()))
     }
 }
@@ -237,6 +194,9 @@ impl<S: AsyncWrite + Unpin> Watched<S> {
         let is_blocked = written.is_pending();
         self.activity.is_blocked.store(is_blocked, Ordering::Relaxed);
         if !is_blocked {
+            if self.activity.begun.load(Ordering::Relaxed) == 0 {
+                self.activity.is_http2.store(true, Ordering::Relaxed);
+            }
             self.activity.writes.fetch_add(1, Ordering::Relaxed);
         }
         written
@@ -251,9 +211,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     ) -> Poll<io::Result<usize>> {
         ready!(self.yield_once.poll(context));
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        if let (Poll::Ready(Ok(count)), Some(frames)) = (&written, &mut self.frames) {
-            frames.wrote(*count);
-        }
         self.wrote(written)
     }
 

@@ -1,7 +1,7 @@
 //! The commands: their names, the rights they need, and their replies.
 
+use crate::protocol::resp::{CommandWords, RespWriter, Version};
 use rategate::Clock;
-use rategate_protocol::resp::{CommandWords, RespWriter, Version};
 
 use self::CommandKind::{Check, Reservation};
 use super::Resp;

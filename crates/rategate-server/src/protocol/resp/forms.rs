@@ -1,6 +1,6 @@
 //! The forms of our own commands, for a wrong number of words.
 
-use rategate_protocol::resp::RespWriter;
+use crate::protocol::resp::RespWriter;
 
 /// The words behind the name of each command that Redis does not have.
 const FORMS: [(&str, &str); 13] = [

@@ -14,8 +14,8 @@
 //! - `ends_after_ms`: the time until the lease ends unless it is renewed, rounded down; null if
 //!   there is no lease.
 
+use crate::protocol::resp::{CommandWords, RespWriter};
 use rategate::Clock;
-use rategate_protocol::resp::{CommandWords, RespWriter};
 use smallvec::SmallVec;
 
 use super::Resp;
@@ -108,7 +108,7 @@ pub(super) fn write_fields(name: UniqueId, held_ns: Option<u64>, reply: &mut Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rategate_protocol::resp::Version;
+    use crate::protocol::resp::Version;
 
     /// Rounded down, so that a client that follows it releases in time.
     #[test]

@@ -5,6 +5,7 @@
 //! which they arrive, all commands of one read before the next. Their replies are written
 //! together.
 
+mod codec;
 mod commands;
 mod connection;
 mod forms;
@@ -20,9 +21,11 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Instant;
 
 use rategate::Clock;
-use rategate_protocol::resp::Bounds;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+pub use self::codec::{
+    Bounds, Broken, CommandWords, RespWriter, Step, Version, WordSpans, parse, words,
+};
 use self::session::Session;
 use crate::engine::Engine;
 use crate::net::{Access, Drain, Limits, Peer, Protocol};

@@ -1,6 +1,6 @@
 //! Numbers in requests and replies.
 
-use rategate_protocol::resp::RespWriter;
+use crate::protocol::resp::RespWriter;
 
 const SECOND_NS: u64 = 1_000_000_000;
 

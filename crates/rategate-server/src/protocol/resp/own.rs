@@ -19,10 +19,10 @@
 use std::future::Future;
 use std::pin::Pin;
 
+use crate::protocol::resp::{CommandWords, RespWriter};
 use rategate::Clock;
 use rategate::charge::Settled;
 use rategate_core::span;
-use rategate_protocol::resp::{CommandWords, RespWriter};
 use smallvec::SmallVec;
 
 use super::Resp;
@@ -365,7 +365,7 @@ fn location(location: CounterLocation) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rategate_protocol::resp::Version;
+    use crate::protocol::resp::Version;
 
     use super::*;
 

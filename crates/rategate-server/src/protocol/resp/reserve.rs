@@ -30,8 +30,8 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use crate::protocol::resp::{CommandWords, RespWriter};
 use rategate::Clock;
-use rategate_protocol::resp::{CommandWords, RespWriter};
 use smallvec::{SmallVec, smallvec};
 
 use super::Resp;

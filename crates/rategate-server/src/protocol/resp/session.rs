@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rategate_protocol::resp::Version;
+use crate::protocol::resp::Version;
 
 use crate::net::{Attempt, Attempts, RefusalReason, TokenShown};
 

@@ -10,8 +10,8 @@
 //!
 //! These commands never wait, allocate nothing, and use no store.
 
+use crate::protocol::resp::{CommandWords, RespWriter};
 use rategate::Clock;
-use rategate_protocol::resp::{CommandWords, RespWriter};
 
 use super::Resp;
 use super::commands::NO_AUTH;

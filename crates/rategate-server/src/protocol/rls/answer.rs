@@ -1,48 +1,64 @@
 //! Answers of the engine on their way to a reply.
 
-use std::pin::Pin;
-
-use rategate_protocol::rls::Metadata;
-
+use super::decide::Decide;
 use super::error::RlsError;
 use super::metadata;
-use super::reply::Form;
-use crate::engine::{Answer, Decided, EngineError};
+use super::reply::Options;
+use super::request::{MalformedRequest, RlsRequest};
+use super::translate::ask;
+use crate::engine::{Answer, EngineError};
 use crate::net::RefusalReason;
+use crate::rule::Metadata;
 
-/// An answer of the engine, with the form and the dynamic metadata of its reply.
+/// An answer of the engine, with the dynamic metadata of its reply.
 #[derive(Debug)]
 pub(crate) struct RlsAnswer {
     pub(crate) answer: Answer,
     pub(super) metadata: Option<Metadata>,
-    pub(super) form: Form,
     /// The reason for which it was denied without a decision, unless the parts of the answer say
     /// it.
     refusal: Option<RefusalReason>,
 }
 
-/// An answer that arrives after a store has replied.
-pub(crate) type LaterAnswer = Pin<Box<dyn Future<Output = Result<RlsAnswer, RlsError>> + Send>>;
+/// Answers a request, once a store has replied if one counts it. A credit needs `may_credit`.
+///
+/// # Errors
+///
+/// [`RlsError`].
+pub(crate) async fn answer(
+    engine: &impl Decide,
+    request: Result<RlsRequest<'_>, MalformedRequest>,
+    options: &Options,
+    may_credit: bool,
+) -> Result<RlsAnswer, RlsError> {
+    let request = match request {
+        // The part that makes it long may come from a client, and callers let a request pass when
+        // they receive an error.
+        Err(MalformedRequest::TooMany { .. }) => return Ok(RlsAnswer::unread()),
+        request => request?,
+    };
+    if !may_credit && request.credits() {
+        return Err(RlsError::NoToken);
+    }
+    let requested = options.requested(&request);
+    let decided = ask(engine, &request, options)?;
+    RlsAnswer::or_denied(decided.answer().await, requested)
+}
 
 impl RlsAnswer {
     /// Creates an answer to a request, of which the reply states `requested`.
-    pub(crate) fn new(answer: Answer, requested: Option<Metadata>) -> Self {
+    fn new(answer: Answer, requested: Option<Metadata>) -> Self {
         let metadata = requested.map(|mut metadata| {
             metadata::add_rules(&mut metadata, &answer);
             metadata
         });
-        Self { answer, metadata, form: Form::RateLimit, refusal: None }
-    }
-
-    /// Creates an answer whose reply has a form of its own.
-    pub(super) fn of_form(answer: Answer, form: Form) -> Self {
-        Self { form, ..Self::new(answer, None) }
+        Self { answer, metadata, refusal: None }
     }
 
     /// Creates the denial of a request that is not read.
-    pub(crate) fn unread(form: Form) -> Self {
+    pub(crate) fn unread() -> Self {
         let refusal = Some(RefusalReason::TooLong);
-        Self { refusal, ..Self::of_form(Answer::uncounted_denial(), form) }
+        Self { refusal, ..Self::new(Answer::uncounted_denial(), None) }
     }
 
     /// Returns the reason for which the call counts as refused, if it does.
@@ -56,7 +72,7 @@ impl RlsAnswer {
     /// # Errors
     ///
     /// Any other error, unchanged.
-    pub(crate) fn or_denied(
+    fn or_denied(
         answer: Result<Answer, RlsError>,
         requested: Option<Metadata>,
     ) -> Result<Self, RlsError> {
@@ -70,16 +86,4 @@ impl RlsAnswer {
         };
         Ok(Self { refusal, ..Self::new(answer, requested) })
     }
-}
-
-/// Waits for the decision, which a store may delay. The reply states `requested`.
-///
-/// # Errors
-///
-/// [`RlsError`].
-pub(crate) async fn answered(
-    decided: Decided<Answer, RlsError>,
-    requested: Option<Metadata>,
-) -> Result<RlsAnswer, RlsError> {
-    RlsAnswer::or_denied(decided.answer().await, requested)
 }

@@ -5,9 +5,7 @@ use std::time::Duration;
 use rategate::Clock;
 use smallvec::SmallVec;
 
-use crate::engine::{
-    Cost, Decided, Engine, EngineError, Item, QuotaTerms, Quotas, Request, Reserved, UniqueId, Verb,
-};
+use crate::engine::{Cost, Decided, Engine, EngineError, Item, Request, Reserved, UniqueId, Verb};
 
 /// A decider of requests: the engine, or a stand-in for tests.
 pub trait Decide {
@@ -28,11 +26,6 @@ pub trait Decide {
     fn counts_denied(&self) -> bool {
         false
     }
-
-    /// Begins the assignments of a stream for a domain, if any are made.
-    fn quotas(&self, _domain: &str, _terms: QuotaTerms) -> Option<Box<dyn Quotas>> {
-        None
-    }
 }
 
 /// An operation under an id.
@@ -47,8 +40,6 @@ pub enum Operation {
         /// The items of which as much was used as is held, whatever they say: bit *n* for item *n*.
         as_held: u64,
     },
-    /// The end of a reservation, or a charge of what was used if none has the id.
-    CommitOrCharge,
     /// The end of a reservation of which nothing was used.
     Cancel,
 }
@@ -56,7 +47,7 @@ pub enum Operation {
 impl Operation {
     /// Returns `true` for an end that states what was used.
     pub(super) const fn is_commit(self) -> bool {
-        matches!(self, Self::Commit { .. } | Self::CommitOrCharge)
+        matches!(self, Self::Commit { .. })
     }
 }
 
@@ -85,7 +76,6 @@ impl<C: Clock + Clone + 'static> Decide for Engine<C> {
                 });
                 self.commit(id, &costs.collect::<SmallVec<[_; 2]>>())
             }
-            Operation::CommitOrCharge => self.commit_or_charge(id, items),
             Operation::Cancel => {
                 let targets = items.iter().map(|item| item.target);
                 self.cancel(id, &targets.collect::<SmallVec<[_; 2]>>())
@@ -95,9 +85,5 @@ impl<C: Clock + Clone + 'static> Decide for Engine<C> {
 
     fn counts_denied(&self) -> bool {
         self.settings().count_denied
-    }
-
-    fn quotas(&self, domain: &str, terms: QuotaTerms) -> Option<Box<dyn Quotas>> {
-        Some(Self::quotas(self, domain, terms))
     }
 }

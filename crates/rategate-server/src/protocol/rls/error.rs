@@ -1,7 +1,6 @@
 //! The errors of requests without a decision.
 
-use rategate_protocol::rls::MalformedRequest;
-
+use super::request::MalformedRequest;
 use super::verbs;
 use crate::engine::EngineError;
 use crate::net::RefusalReason;

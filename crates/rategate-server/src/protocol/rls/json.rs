@@ -5,23 +5,22 @@ use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::marker::PhantomData;
 
-use rategate_protocol::rls::{
-    Code, Descriptor, DescriptorStatus, MalformedRequest, Override, RlsRequest, Unit,
-};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use smallvec::SmallVec;
 
-use super::answer::{RlsAnswer, answered};
+use super::answer::{RlsAnswer, answer};
 use super::decide::Decide;
 use super::error::RlsError;
 use super::metadata::{quoted, write_json};
-use super::reply::{Form, Options, descriptor_status as status_of, headers};
-use super::translate::ask;
-use crate::engine::MAX_ITEMS;
+use super::reply::{Options, response};
+use super::request::{Descriptor, MalformedRequest, RlsRequest};
+use crate::engine::{MAX_ITEMS, Override};
+use crate::messages::rls::rate_limit_response::{Code, DescriptorStatus};
 use crate::net::RefusalReason;
 use crate::protocol::bounded_list::{bounded_list, has_too_many};
 use crate::protocol::object::{self, Object};
+use crate::rule::Unit;
 use crate::units::whole;
 
 /// The reply to a request in JSON.
@@ -38,31 +37,19 @@ pub struct JsonAnswer {
 }
 
 /// Decides a request in JSON.
-pub async fn answer(
+pub async fn json(
     request: &[u8],
     engine: &impl Decide,
     options: &Options,
     may_credit: bool,
 ) -> JsonAnswer {
     let message = Message::read(request);
-    if matches!(message, Err(MalformedRequest::TooMany { .. })) {
-        return too_long(options);
-    }
     let question = message.as_ref().map_err(Clone::clone).and_then(Message::ask);
-    if !may_credit && question.as_ref().is_ok_and(RlsRequest::credits) {
-        let body = "the token is needed to credit permits\n".to_owned();
-        return JsonAnswer { status: 401, body, refusal: Some(RefusalReason::NoToken) };
-    }
-    let requested = question.as_ref().ok().and_then(|question| options.requested(question));
-    let decided = question.map_err(RlsError::from);
-    let answer = match decided.and_then(|question| ask(engine, &question, options)) {
-        Ok(decided) => answered(decided, requested).await,
-        Err(error) => Err(error),
-    };
-    match answer {
+    match answer(engine, question, options, may_credit).await {
         Ok(answer) => json_answer(&answer, options),
         Err(error) => {
-            JsonAnswer { status: 400, body: format!("{error}\n"), refusal: Some(error.refusal()) }
+            let status = if matches!(error, RlsError::NoToken) { 401 } else { 400 };
+            JsonAnswer { status, body: format!("{error}\n"), refusal: Some(error.refusal()) }
         }
     }
 }
@@ -73,13 +60,13 @@ pub async fn answer(
 /// receive an error.
 #[must_use]
 pub fn too_long(options: &Options) -> JsonAnswer {
-    json_answer(&RlsAnswer::unread(Form::RateLimit), options)
+    json_answer(&RlsAnswer::unread(), options)
 }
 
 fn json_answer(answer: &RlsAnswer, options: &Options) -> JsonAnswer {
     let status = match options.code(&answer.answer) {
-        Code::Ok => 200,
         Code::OverLimit => 429,
+        Code::Ok | Code::Unknown => 200,
     };
     JsonAnswer { status, body: write(answer, options), refusal: answer.refusal() }
 }
@@ -260,41 +247,37 @@ impl Visitor<'_> for UnitVisitor {
     }
 
     fn visit_str<E: de::Error>(self, value: &str) -> Result<u32, E> {
-        let named = Unit::ALL.into_iter().find(|unit| unit_name(*unit) == value);
+        let named = Unit::ALL.into_iter().find(|unit| unit.name().to_ascii_uppercase() == value);
         let found = named.map(|unit| unit.number().into());
         let unknown = (value == "UNKNOWN").then_some(0);
         found.or(unknown).ok_or_else(|| E::invalid_value(de::Unexpected::Str(value), &self))
     }
 }
 
-pub(super) fn unit_name(unit: Unit) -> String {
-    unit.name().to_ascii_uppercase()
-}
-
 /// Writes a `RateLimitResponse`. Zero values are left out, as the mapping defines.
 fn write(answer: &RlsAnswer, options: &Options) -> String {
-    let RlsAnswer { answer, metadata, .. } = answer;
+    let response = response(answer, options);
     let mut out = String::with_capacity(256);
     // Writing to a string cannot fail.
-    let _ = write!(out, "{{\"overallCode\":\"{}\",\"statuses\":[", options.code(answer).name());
-    for (index, result) in answer.results.iter().enumerate() {
+    let code = response.overall_code().as_str_name();
+    let _ = write!(out, "{{\"overallCode\":\"{code}\",\"statuses\":[");
+    for (index, status) in response.statuses.iter().enumerate() {
         if index > 0 {
             out.push(',');
         }
-        descriptor_status(&mut out, &status_of(result));
+        descriptor_status(&mut out, status);
     }
     out.push(']');
-    let mut headers = headers(answer, options).peekable();
-    if headers.peek().is_some() {
+    if !response.response_headers_to_add.is_empty() {
         out.push_str(",\"responseHeadersToAdd\":[");
-        for (index, (name, value)) in headers.enumerate() {
+        for (index, header) in response.response_headers_to_add.iter().enumerate() {
             let comma = if index > 0 { "," } else { "" };
-            let name = quoted(name);
-            let _ = write!(out, "{comma}{{\"key\":{name},\"value\":\"{value}\"}}");
+            let (key, value) = (quoted(&header.key), &header.value);
+            let _ = write!(out, "{comma}{{\"key\":{key},\"value\":\"{value}\"}}");
         }
         out.push(']');
     }
-    if let Some(metadata) = metadata {
+    if let Some(metadata) = &answer.metadata {
         out.push_str(",\"dynamicMetadata\":");
         write_json(&mut out, metadata);
     }
@@ -302,24 +285,24 @@ fn write(answer: &RlsAnswer, options: &Options) -> String {
     out
 }
 
-fn descriptor_status(out: &mut String, descriptor_status: &DescriptorStatus<'_>) {
-    let _ = write!(out, "{{\"code\":\"{}\"", descriptor_status.code.name());
-    if let Some((name, permits, unit)) = descriptor_status.limit {
+fn descriptor_status(out: &mut String, status: &DescriptorStatus) {
+    let _ = write!(out, "{{\"code\":\"{}\"", status.code().as_str_name());
+    if let Some(limit) = &status.current_limit {
         out.push_str(",\"currentLimit\":{");
-        if !name.is_empty() {
-            let name = quoted(name);
+        if !limit.name.is_empty() {
+            let name = quoted(&limit.name);
             let _ = write!(out, "\"name\":{name},");
         }
-        if permits > 0 {
-            let _ = write!(out, "\"requestsPerUnit\":{permits},");
+        if limit.requests_per_unit > 0 {
+            let _ = write!(out, "\"requestsPerUnit\":{},", limit.requests_per_unit);
         }
-        let _ = write!(out, "\"unit\":\"{}\"}}", unit_name(unit));
+        let _ = write!(out, "\"unit\":\"{}\"}}", limit.unit().as_str_name());
     }
-    if descriptor_status.remaining > 0 {
-        let _ = write!(out, ",\"limitRemaining\":{}", descriptor_status.remaining);
+    if status.limit_remaining > 0 {
+        let _ = write!(out, ",\"limitRemaining\":{}", status.limit_remaining);
     }
-    if let Some(reset_s) = descriptor_status.reset_s {
-        let _ = write!(out, ",\"durationUntilReset\":\"{reset_s}s\"");
+    if let Some(reset) = &status.duration_until_reset {
+        let _ = write!(out, ",\"durationUntilReset\":\"{}s\"", reset.seconds);
     }
     out.push('}');
 }

@@ -3,12 +3,9 @@
 
 use std::fmt::Write as _;
 
-use rategate_protocol::rls::{
-    Descriptor, FiniteNumber, Metadata, MetadataValue, Override, RlsRequest, Unit,
-};
-
-use super::json::unit_name;
-use crate::engine::{Answer, ItemResult, Verdict};
+use super::request::{Descriptor, RlsRequest};
+use crate::engine::{Answer, ItemResult, Override, Verdict};
+use crate::rule::{FiniteNumber, Metadata, MetadataValue, Unit};
 
 /// Returns the part that states the request: its domain, descriptors and hits.
 pub(super) fn of_request(ask: &RlsRequest<'_>) -> Metadata {
@@ -85,7 +82,7 @@ fn limit_text(limit: Override) -> String {
     // `envoy.type.v3.RateLimitUnit` has no name for a week: the number of a caller's is shown.
     let unit = match limit.unit {
         Unit::Week => "7".to_owned(),
-        unit => unit_name(unit),
+        unit => unit.name().to_ascii_uppercase(),
     };
     match limit.permits {
         0 => format!("unit:{unit}"),

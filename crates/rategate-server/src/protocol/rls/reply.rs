@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use bytes::BytesMut;
-use rategate_protocol::rls::{self, Code, DescriptorStatus, Metadata, RlsRequest};
-use rategate_protocol::{grpc, kuadrant};
-
 use super::answer::RlsAnswer;
 use super::metadata;
-use crate::engine::{Answer, ItemResult, UniqueId, Verdict};
-use crate::rule::Limit;
+use super::request::RlsRequest;
+use crate::engine::{Answer, ItemResult, Verdict};
+use crate::messages::core::HeaderValue;
+use crate::messages::rls::RateLimitResponse;
+use crate::messages::rls::rate_limit_response::{Code, DescriptorStatus, RateLimit};
+use crate::rule::{Limit, Metadata};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -35,20 +35,6 @@ pub struct Options {
     pub verbs: bool,
     /// The number of calls with such entries while `verbs` is off. The first one is logged.
     pub ignored_verbs: Arc<AtomicU64>,
-}
-
-/// The form of a reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// Envoy's `RateLimitResponse`.
-    RateLimit,
-    /// Kuadrant's `ReserveResponse`, with the id of what is reserved.
-    Reserved(Option<UniqueId>),
-    /// Kuadrant's `CommitResponse`.
-    Committed {
-        /// `true` if the reservation was open.
-        released: bool,
-    },
 }
 
 /// The names of the header fields with a limit, its remaining permits, and the seconds until its
@@ -87,49 +73,57 @@ impl Options {
 }
 
 /// Returns the status of one descriptor's result.
+///
+/// Its reset is rounded up: Envoy passes whole seconds on to clients, and none should return too
+/// early.
 #[must_use]
-pub fn descriptor_status(result: &ItemResult) -> DescriptorStatus<'_> {
+pub fn descriptor_status(result: &ItemResult) -> DescriptorStatus {
     let code = if result.verdict.is_over() { Code::OverLimit } else { Code::Ok };
-    let uncounted = |remaining| DescriptorStatus { code, limit: None, remaining, reset_s: None };
+    let uncounted = |remaining| DescriptorStatus {
+        code: code.into(),
+        limit_remaining: remaining,
+        ..DescriptorStatus::default()
+    };
     let remaining = match (result.verdict, result.remaining) {
         (Verdict::Unlimited, _) => return uncounted(u32::MAX),
         // The reset is the time after which the store may be tried again.
         (Verdict::Unavailable { admitted: false, retry_after_ns: Some(wait_ns) }, _) => {
-            return DescriptorStatus {
-                reset_s: Some(wait_ns.get().div_ceil(NS_PER_S)),
-                ..uncounted(0)
-            };
+            let reset = Some(whole_seconds(wait_ns.get()));
+            return DescriptorStatus { duration_until_reset: reset, ..uncounted(0) };
         }
         // The number left is unknown: Envoy would report 0 to clients.
         (Verdict::Unmatched | Verdict::Replaced, _) | (_, None) => return uncounted(0),
         (_, Some(remaining)) => remaining,
     };
+    // The name is empty for a limit that the caller supplies, and for a limit without a name.
     let name = result.rule.as_ref().map_or("", |rule| &*rule.envoy_name);
     DescriptorStatus {
-        code,
-        limit: result
-            .display_limit
-            .map(|display_limit| (name, saturating_u32(display_limit.permits), display_limit.unit)),
-        remaining: saturating_u32(remaining),
-        reset_s: result.reset_after().map(|ns| ns.div_ceil(NS_PER_S)),
+        current_limit: result.display_limit.map(|shown| RateLimit {
+            name: name.to_owned(),
+            requests_per_unit: saturating_u32(shown.permits),
+            unit: shown.unit.number().into(),
+        }),
+        duration_until_reset: result.reset_after().map(whole_seconds),
+        ..uncounted(saturating_u32(remaining))
     }
 }
 
-/// Writes the message with its gRPC prefix.
-pub(crate) fn write_framed(answer: &RlsAnswer, options: &Options, out: &mut BytesMut) {
-    let RlsAnswer { answer, metadata, form, .. } = answer;
-    let code = options.code(answer);
-    grpc::prefixed(out, |out| match form {
-        Form::RateLimit => {
-            let statuses = answer.results.iter().map(descriptor_status);
-            rls::write(out, code, statuses, headers(answer, options), metadata.as_ref());
-        }
-        Form::Reserved(id) => {
-            let id = id.map(|id| id.to_string()).unwrap_or_default();
-            kuadrant::write_reserved(out, code, &id);
-        }
-        Form::Committed { released } => kuadrant::write_committed(out, *released),
-    });
+fn whole_seconds(ns: u64) -> prost_types::Duration {
+    let seconds = i64::try_from(ns.div_ceil(NS_PER_S)).unwrap_or(i64::MAX);
+    prost_types::Duration { seconds, nanos: 0 }
+}
+
+/// Returns the message of a reply.
+pub(crate) fn response(answer: &RlsAnswer, options: &Options) -> RateLimitResponse {
+    let RlsAnswer { answer, metadata, .. } = answer;
+    let headers = headers(answer, options)
+        .map(|(name, value)| HeaderValue { key: name.to_owned(), value: value.to_string() });
+    RateLimitResponse {
+        overall_code: options.code(answer).into(),
+        statuses: answer.results.iter().map(descriptor_status).collect(),
+        response_headers_to_add: headers.collect(),
+        dynamic_metadata: metadata.as_ref().map(Into::into),
+    }
 }
 
 /// Returns the names and values of headers that describe one limit to the client.
@@ -140,11 +134,12 @@ pub(super) fn headers<'a>(
     let named = options.headers.as_deref();
     let nearest = named.and_then(|names| Some((names, nearest(answer, options.quota)?)));
     let fields = nearest.map(|(names, status)| {
-        let permits = status.limit.map_or(0, |(_, permits, _)| permits);
+        let permits = status.current_limit.map_or(0, |limit| limit.requests_per_unit);
+        let reset = status.duration_until_reset.map(|reset| reset.seconds.unsigned_abs());
         [
             Some((&*names.limit, u64::from(permits))),
-            Some((&*names.remaining, u64::from(status.remaining))),
-            status.reset_s.map(|reset_s| (&*names.reset, reset_s)),
+            Some((&*names.remaining, u64::from(status.limit_remaining))),
+            reset.map(|reset_s| (&*names.reset, reset_s)),
         ]
     });
     fields.into_iter().flatten().flatten()
@@ -153,19 +148,19 @@ pub(super) fn headers<'a>(
 /// Returns the limit that clients are shown, by the rule of envoyproxy/ratelimit: the last one
 /// that is over and no quota, or else the first of those with the fewest permits left. One with
 /// 2^32 - 1 left or more is never shown.
-fn nearest(answer: &Answer, is_quota_mode: bool) -> Option<DescriptorStatus<'_>> {
+fn nearest(answer: &Answer, is_quota_mode: bool) -> Option<DescriptorStatus> {
     let is_hard =
         |result: &ItemResult| !is_quota_mode && result.rule.as_ref().is_none_or(|rule| !rule.quota);
     let shown = answer.results.iter().filter(|result| is_shown(result)).filter_map(|result| {
         let status = descriptor_status(result);
-        status.limit?;
+        status.current_limit.as_ref()?;
         Some((status, is_hard(result)))
     });
-    let is_over = |status: &DescriptorStatus<'_>| status.code == Code::OverLimit;
+    let is_over = |status: &DescriptorStatus| status.code() == Code::OverLimit;
     let over = shown.clone().rfind(|(status, is_hard)| *is_hard && is_over(status));
     let least = || {
-        let left = shown.filter(|(status, _)| status.remaining < u32::MAX);
-        left.min_by_key(|(status, _)| status.remaining)
+        let left = shown.filter(|(status, _)| status.limit_remaining < u32::MAX);
+        left.min_by_key(|(status, _)| status.limit_remaining)
     };
     over.or_else(least).map(|(status, _)| status)
 }

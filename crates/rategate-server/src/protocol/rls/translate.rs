@@ -1,11 +1,11 @@
 //! Translation of Envoy's requests into requests to the engine.
 
-use rategate_protocol::rls::{Descriptor, MalformedRequest, RlsRequest};
 use smallvec::SmallVec;
 
 use super::decide::{Decide, Operation};
 use super::error::RlsError;
 use super::reply::Options;
+use super::request::{Descriptor, MalformedRequest, RlsRequest};
 use super::verbs::{self, Stated, StatedVerb};
 use crate::engine::{
     Answer, Decided, EngineError, Item, Request, Reserved, Target, UniqueId, Verb, Verdict,
@@ -21,34 +21,18 @@ pub fn ask(
     ask: &RlsRequest<'_>,
     options: &Options,
 ) -> Result<Decided<Answer, RlsError>, RlsError> {
-    ask_for(engine, ask, options, Verb::Take)
-}
-
-/// Submits a request whose method has this verb. A peek asks for room for one permit.
-pub(super) fn ask_for(
-    engine: &impl Decide,
-    ask: &RlsRequest<'_>,
-    options: &Options,
-    verb: Verb,
-) -> Result<Decided<Answer, RlsError>, RlsError> {
-    check(ask.domain, &ask.descriptors)?;
+    if ask.domain.is_empty() {
+        return Err(MalformedRequest::NoDomain.into());
+    }
+    if ask.descriptors.is_empty() {
+        return Err(MalformedRequest::NoDescriptors.into());
+    }
     let taken = verbs::take_out(ask.domain, &ask.descriptors, options)?;
     if let Some((stated, descriptors)) = taken {
         let ask = RlsRequest { descriptors, ..*ask };
-        return ask_stated(engine, &ask, options, verb, stated);
+        return ask_stated(engine, &ask, options, stated);
     }
-    plain(engine, ask, options, verb)
-}
-
-/// Checks that a request has a domain and descriptors.
-pub(super) fn check(domain: &str, descriptors: &[Descriptor<'_>]) -> Result<(), MalformedRequest> {
-    if domain.is_empty() {
-        return Err(MalformedRequest::NoDomain);
-    }
-    if descriptors.is_empty() {
-        return Err(MalformedRequest::NoDescriptors);
-    }
-    Ok(())
+    plain(engine, ask, options, Verb::Take)
 }
 
 /// Submits a request without an id.
@@ -58,7 +42,7 @@ fn plain(
     options: &Options,
     verb: Verb,
 ) -> Result<Decided<Answer, RlsError>, RlsError> {
-    let items: SmallVec<[Item<'_>; 2]> = items(ask, options.quota, verb).collect();
+    let items: SmallVec<[Item<'_>; 2]> = items(ask, options.quota).collect();
     if verb == Verb::Charge {
         refuse_credits(&ask.descriptors)?;
     }
@@ -71,20 +55,9 @@ fn ask_stated(
     engine: &impl Decide,
     ask: &RlsRequest<'_>,
     options: &Options,
-    verb: Verb,
     stated: Stated,
 ) -> Result<Decided<Answer, RlsError>, RlsError> {
-    let stated_verb = match (verb, stated.verb) {
-        (Verb::Take, None) => StatedVerb::Take,
-        (Verb::Take, Some(stated)) => stated,
-        // Nothing is remembered of a peek.
-        (Verb::Peek, None | Some(StatedVerb::Take)) => return plain(engine, ask, options, verb),
-        (Verb::Charge, None | Some(StatedVerb::Charge)) => StatedVerb::Charge,
-        _ => {
-            let problem = "the method has a verb of its own; send it to ShouldRateLimit";
-            return Err(verbs::wrong(0, verbs::VERB, problem).into());
-        }
-    };
+    let stated_verb = stated.verb.unwrap_or(StatedVerb::Take);
     let of_reserve =
         [(verbs::TTL, stated.ttl.is_some()), (verbs::AT_MOST, stated.at_most.is_some())];
     for (part, _) in of_reserve.into_iter().filter(|(_, is_stated)| *is_stated) {
@@ -108,7 +81,7 @@ fn ask_stated(
     if stated_verb != StatedVerb::Take {
         refuse_credits(&ask.descriptors)?;
     }
-    let items = items(ask, options.quota, verb);
+    let items = items(ask, options.quota);
     let items: SmallVec<[Item<'_>; 2]> =
         items.map(|item| Item { at_most: stated.at_most, ..item }).collect();
     Ok(operate(engine, id, operation, &items).then(|reserved| {
@@ -120,7 +93,7 @@ fn ask_stated(
 
 /// Decides an operation under an id. An end without an effect is [`RlsError::UnknownId`] or
 /// [`RlsError::Ended`].
-pub(super) fn operate(
+fn operate(
     engine: &impl Decide,
     id: UniqueId,
     operation: Operation,
@@ -183,7 +156,7 @@ fn without_effect(operation: Operation, verdicts: &[Verdict]) -> RlsError {
 }
 
 /// Refuses negative hits where only a take has them.
-pub(super) fn refuse_credits(descriptors: &[Descriptor<'_>]) -> Result<(), MalformedRequest> {
+fn refuse_credits(descriptors: &[Descriptor<'_>]) -> Result<(), MalformedRequest> {
     match descriptors.iter().position(|descriptor| descriptor.refund) {
         Some(index) => {
             let problem = "permits are credited by ShouldRateLimit without another verb";
@@ -193,27 +166,14 @@ pub(super) fn refuse_credits(descriptors: &[Descriptor<'_>]) -> Result<(), Malfo
     }
 }
 
-fn items<'a>(ask: &'a RlsRequest<'_>, quota: bool, verb: Verb) -> impl Iterator<Item = Item<'a>> {
+fn items<'a>(ask: &'a RlsRequest<'_>, quota: bool) -> impl Iterator<Item = Item<'a>> {
     let hits = u64::from(ask.hits.max(1));
     ask.descriptors.iter().map(move |descriptor| {
-        let (permits, refund) = match verb {
-            Verb::Peek => (1, false),
-            _ => (descriptor.hits.unwrap_or(hits), descriptor.refund),
-        };
-        let admits = verb == Verb::Peek;
-        Item { permits, refund, admits, ..item_of(ask.domain, descriptor, quota) }
+        let (entries, limit) = (&*descriptor.entries, descriptor.limit);
+        let target = Target::Descriptor { domain: ask.domain, entries, limit };
+        let permits = descriptor.hits.unwrap_or(hits);
+        Item { quota, refund: descriptor.refund, ..Item::of(target, permits) }
     })
-}
-
-/// Returns an item of no permits.
-pub(super) fn item_of<'a>(
-    domain: &'a str,
-    descriptor: &'a Descriptor<'_>,
-    quota: bool,
-) -> Item<'a> {
-    let (entries, limit) = (&*descriptor.entries, descriptor.limit);
-    let target = Target::Descriptor { domain, entries, limit };
-    Item { quota, ..Item::of(target, 0) }
 }
 
 #[cfg(test)]

@@ -17,10 +17,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rategate_core::span;
-use rategate_protocol::rls::{Descriptor, MalformedRequest};
 use smallvec::SmallVec;
 
 use super::reply::Options;
+use super::request::{Descriptor, MalformedRequest};
 use crate::engine::UniqueId;
 
 /// The keys of the entries.

@@ -15,7 +15,6 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rategate::MonotonicClock;
-use rategate_protocol::xds::{CONFIG_TYPE, DiscoveryRequest, DiscoveryResponse, MAX_RESOURCES};
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -24,15 +23,20 @@ use self::backoff::{Backoff, around};
 use self::stream::{Stream, StreamError};
 use super::persistence;
 use crate::config::settings::{Snapshot, Xds};
-use crate::config::{digest_of_resources, load_resources};
+use crate::config::{CONFIG_TYPE, digest_of_resources, load_resources};
 use crate::engine::{Engine, Saver};
 use crate::low_priority::low_priority;
+use crate::messages::core::Node;
+use crate::messages::discovery::{DiscoveryRequest, DiscoveryResponse};
+use crate::messages::rpc::Status;
 use crate::observe::{Observe, lock};
 use crate::protocol::grpc::Health;
 
 /// The pause before a response that was refused already is refused again. Control planes send it
 /// anew at once, as long as they have no other.
 const REPEAT_PAUSE: Duration = Duration::from_secs(1);
+/// The maximum number of resources of a response.
+const MAX_RESOURCES: usize = 10_000;
 /// The maximum length of the reasons that the control plane hears, in bytes.
 const MAX_REASON_BYTES: usize = 4_096;
 /// The stack of the thread: as much as that of the reader of YAML, whose trees it reads.
@@ -164,62 +168,66 @@ impl Follower {
         history: &mut History,
         backoff: &mut Backoff,
     ) -> StreamError {
-        let subscription =
-            DiscoveryRequest { node: &self.xds.node, type_url: CONFIG_TYPE, ..Default::default() };
+        let subscription = DiscoveryRequest {
+            node: Some(Node { id: self.xds.node.clone() }),
+            type_url: CONFIG_TYPE.to_owned(),
+            ..DiscoveryRequest::default()
+        };
         // Without a version, even if one is in force: a control plane that has been started anew
         // may count versions from the beginning, and would not send what it takes for known.
-        stream.send(&subscription);
-        let mut version = String::new();
+        stream.send(subscription.clone());
+        let mut version_info = String::new();
+        let refusal = |version_info: &str, response_nonce, message| DiscoveryRequest {
+            version_info: version_info.to_owned(),
+            response_nonce,
+            error_detail: Some(Status { code: tonic::Code::InvalidArgument.into(), message }),
+            ..subscription.clone()
+        };
         let mut delayed: Option<(Instant, String, String)> = None;
         loop {
             let due = delayed.as_ref().map(|(at, ..)| *at);
-            let message = tokio::select! {
-                message = stream.next() => message,
+            let response = tokio::select! {
+                response = stream.next() => response,
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     if let Some((_, nonce, why)) = delayed.take() {
-                        let error = Some(&*why);
-                        let (version, nonce) = (&*version, &*nonce);
-                        stream.send(&DiscoveryRequest { version, nonce, error, ..subscription });
+                        stream.send(refusal(&version_info, nonce, why));
                     }
                     continue;
                 }
             };
-            let message = match message {
-                Ok(message) => message,
-                Err(error) => return error,
-            };
-            let response = match DiscoveryResponse::read(&message) {
+            let response = match response {
                 Ok(response) => response,
-                // Without its nonce, there is no way to refuse it.
-                Err(malformed) => return malformed.into(),
+                Err(error) => return error,
             };
             // A newer response takes the place of one that is yet to be refused.
             delayed = None;
-            let nonce = response.nonce;
             match self.judge(&response, history) {
                 Verdict::Accepted => {
-                    response.version.clone_into(&mut version);
+                    self.become_ready().await;
+                    version_info.clone_from(&response.version_info);
                     backoff.reset();
-                    let version = &*version;
-                    stream.send(&DiscoveryRequest { version, nonce, ..subscription });
+                    stream.send(DiscoveryRequest {
+                        version_info: response.version_info,
+                        response_nonce: response.nonce,
+                        ..subscription.clone()
+                    });
                 }
                 Verdict::Refused { why, is_repeated: true } => {
                     let at = Instant::now().checked_add(REPEAT_PAUSE);
-                    delayed = Some((at.unwrap_or_else(Instant::now), nonce.to_owned(), why));
+                    delayed = Some((at.unwrap_or_else(Instant::now), response.nonce, why));
                 }
                 Verdict::Refused { why, is_repeated: false } => {
-                    let (version, error) = (&*version, Some(&*why));
-                    stream.send(&DiscoveryRequest { version, nonce, error, ..subscription });
+                    stream.send(refusal(&version_info, response.nonce, why));
                 }
             }
         }
     }
 
     /// Puts the rules of a response into force, unless they already are, or returns why not.
-    fn judge(&self, response: &DiscoveryResponse<'_>, history: &mut History) -> Verdict {
+    fn judge(&self, response: &DiscoveryResponse, history: &mut History) -> Verdict {
         let DiscoveryResponse { resources, type_url, .. } = response;
         let digest = digest_of_resources(resources);
-        let is_of_type = *type_url == CONFIG_TYPE;
+        let is_of_type = type_url == CONFIG_TYPE;
         let status = self.observe.status();
         if is_of_type && history.in_force.as_ref() == Some(&digest) {
             history.refused = None;
@@ -234,11 +242,10 @@ impl Follower {
             Ok(()) => {
                 *history = History { in_force: Some(digest), refused: None };
                 status.update_judged(true);
-                self.become_ready();
                 Verdict::Accepted
             }
             Err(why) => {
-                let version = response.version;
+                let version = &response.version_info;
                 tracing::error!(
                     error = why,
                     version,
@@ -256,9 +263,9 @@ impl Follower {
         }
     }
 
-    fn put_in_force(&self, response: &DiscoveryResponse<'_>) -> Result<(), String> {
+    fn put_in_force(&self, response: &DiscoveryResponse) -> Result<(), String> {
         let DiscoveryResponse { resources, type_url, .. } = response;
-        if *type_url != CONFIG_TYPE {
+        if type_url != CONFIG_TYPE {
             return Err(format!("resources of the type {type_url:?}, not {CONFIG_TYPE:?}"));
         }
         if resources.len() > MAX_RESOURCES {
@@ -273,8 +280,8 @@ impl Follower {
         Ok(())
     }
 
-    /// Makes the service ready, once. Counters of an earlier process are restored first.
-    fn become_ready(&self) {
+    /// Makes the service ready. Counters of an earlier process are restored first.
+    async fn become_ready(&self) {
         if let Some(snapshot) = &self.snapshot {
             let mut saver = lock(&self.saver);
             if saver.is_none() {
@@ -285,6 +292,6 @@ impl Follower {
             }
         }
         self.is_ready.store(true, Ordering::Release);
-        self.health.set(true);
+        self.health.set(true).await;
     }
 }

@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use crate::protocol::resp::{RespWriter, Step, WordSpans, parse, words};
 use rategate::Clock;
-use rategate_protocol::resp::{RespWriter, Step, WordSpans, parse, words};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 

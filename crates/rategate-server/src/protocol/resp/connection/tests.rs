@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::protocol::resp::Bounds;
 use rategate::ManualClock;
-use rategate_protocol::resp::Bounds;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex};
 use tokio::sync::oneshot;
 
