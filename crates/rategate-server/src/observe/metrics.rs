@@ -231,11 +231,6 @@ fn service(text: &mut Text, status: &ServerStatus) {
     text.metric("rategate_store_health", "gauge", "1 for the state that the store is in");
     let stores = [Store::None, Store::Healthy, Store::Quarantined, Store::Unavailable];
     text.each("state", stores.map(|store| (store.name(), u64::from(store == status.store()))));
-    #[cfg(feature = "otlp")]
-    {
-        text.metric("rategate_spans_total", "counter", "Spans of decisions by outcome");
-        text.each("outcome", status.spans().read());
-    }
     text.metric("rategate_build_info", "gauge", "Always 1; the version of the service");
     text.line(&[("version", env!("CARGO_PKG_VERSION"))], 1_u64);
 }

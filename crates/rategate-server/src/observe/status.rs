@@ -47,8 +47,6 @@ pub struct ServerStatus {
     reloads: AtomicU64,
     failed_reloads: AtomicU64,
     loaded_at_s: AtomicU64,
-    #[cfg(feature = "otlp")]
-    spans: super::spans::Counts,
     certificate_loads: AtomicU64,
     certificate_failures: AtomicU64,
     /// The configurations of a control plane that were accepted, and refused.
@@ -221,11 +219,6 @@ impl ServerStatus {
 
     pub(super) fn snapshot(&self) -> Option<KeeperStats> {
         self.details(|details| details.snapshot)
-    }
-
-    #[cfg(feature = "otlp")]
-    pub(super) const fn spans(&self) -> &super::spans::Counts {
-        &self.spans
     }
 
     pub(super) fn store(&self) -> Store {

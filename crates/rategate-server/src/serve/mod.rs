@@ -162,7 +162,7 @@ pub fn start(start: Start) -> Result<Running, StartError> {
         return Err(StartError::Tracing("this rategate is built without OTLP".to_owned()));
     }
     #[cfg(feature = "otlp")]
-    let spans = Spans::start(&settings.tracing, &observe).map_err(StartError::Tracing)?;
+    let spans = Spans::start(&settings.tracing).map_err(StartError::Tracing)?;
     // The result is not needed: the limit is whatever the system grants.
     let _ = net::raise_descriptors();
     let stamps = settings.server.tls.as_ref().map(Stamps::of);

@@ -79,8 +79,7 @@ fn a_decision_without_a_span_takes_hardly_longer() {
     // No receiver listens, so everything sent is lost.
     let config = "[tracing]\notlp = \"http://127.0.0.1:9\"\nsample = \"0.1%\"\n";
     let tracing = load_text("rategate.toml", config).unwrap().settings.tracing;
-    let observe = Arc::new(Observe::new(START_NS));
-    let spans = Spans::start(&tracing, &observe).unwrap().unwrap();
+    let spans = Spans::start(&tracing).unwrap().unwrap();
     let plain = Engine::new(rategate::MonotonicClock::new(), EngineSettings::default());
     let traced = plain.traced(spans.of(Protocol::Resp));
     let limit = Inline { capacity: 100, count: 100, period_ns: 1_000_000_000 };

@@ -1,33 +1,34 @@
-//! Spans of sampled decisions, sent to a receiver by OTLP. Only these files name `opentelemetry`.
+//! Spans of sampled decisions, sent to a receiver by the SDK of OpenTelemetry. Only these files
+//! name it.
 //!
 //! A decision is sampled before it is made. Without a span, it costs a check of its caller's span
-//! and a random number. With one, it adds a [`Note`](note::Note) to a queue, and another thread
-//! does the rest: identifiers, attributes, sending. When the queue is full, spans are dropped and
-//! counted; no decision waits.
+//! and a random number. With one, it adds a span to the SDK's queue, whose thread sends it. When
+//! the queue is full, spans are dropped, and the log says so; no decision waits.
 
-mod note;
-mod post;
-mod queue;
+mod span;
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use tokio::sync::mpsc;
+use opentelemetry::KeyValue;
+use opentelemetry_otlp::{RetryPolicy, SpanExporter, WithExportConfig, WithHttpConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::{BatchSpanProcessor, SpanProcessor as _};
 
-use self::note::Note;
-pub(super) use self::queue::Counts;
-use self::queue::Queue;
-use super::{Observe, Protocol};
+use super::Protocol;
 use crate::config::settings::{Sample, Tracing};
 use crate::engine::{CallerSpan, Span, Tracer};
+
+/// The maximum time of a batch, from the lookup of the receiver's name to its answer.
+const WITHIN: Duration = Duration::from_secs(5);
+/// The maximum time for the remaining spans at the end.
+const ENDING: Duration = Duration::from_secs(2);
 
 /// Spans on their way to a receiver.
 #[derive(Debug)]
 pub struct Spans {
     sample: Sample,
-    notes: mpsc::Sender<Note>,
-    observe: Arc<Observe>,
-    queue: Queue,
+    processor: Arc<BatchSpanProcessor>,
 }
 
 /// The tracer of a protocol.
@@ -35,74 +36,56 @@ pub struct Spans {
 struct ProtocolTracer {
     protocol: Protocol,
     sample: Sample,
-    notes: mpsc::Sender<Note>,
-    observe: Arc<Observe>,
+    processor: Arc<BatchSpanProcessor>,
 }
 
 impl Spans {
-    /// Starts recording spans. Returns `None` if there is no receiver.
+    /// Starts recording spans. Returns `None` if there is no receiver. Spans have the header fields
+    /// of `OTEL_EXPORTER_OTLP_HEADERS` and the attributes of `OTEL_RESOURCE_ATTRIBUTES`.
     ///
     /// # Errors
     ///
-    /// Returns an error if the environment's settings of OTLP cannot be used, or the thread
-    /// cannot be created.
-    pub fn start(tracing: &Tracing, observe: &Arc<Observe>) -> Result<Option<Self>, String> {
+    /// Returns an error if the environment's settings of OTLP cannot be used.
+    pub fn start(tracing: &Tracing) -> Result<Option<Self>, String> {
         let Some(receiver) = &tracing.otlp else { return Ok(None) };
-        let exporter = post::exporter(receiver, &tracing.service)?;
-        let (notes, waiting) = mpsc::channel(queue::MAX_QUEUED);
-        let queue = Queue::start(waiting, exporter, observe);
-        Ok(Some(Self {
-            sample: tracing.sample,
-            notes,
-            observe: Arc::clone(observe),
-            queue: queue.map_err(|error| error.to_string())?,
-        }))
+        // A batch that fails is lost: nothing is sent twice.
+        let exporter = SpanExporter::builder()
+            .with_http()
+            .with_endpoint(receiver.to_string())
+            .with_timeout(WITHIN)
+            .with_retry_policy(RetryPolicy::disabled())
+            .build()
+            .map_err(|error| error.to_string())?;
+        let mut processor = BatchSpanProcessor::builder(exporter).build();
+        let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
+        let resource = Resource::builder().with_service_name(tracing.service.clone());
+        processor.set_resource(&resource.with_attribute(version).build());
+        Ok(Some(Self { sample: tracing.sample, processor: Arc::new(processor) }))
     }
 
     /// Returns the tracer of a protocol.
     #[must_use]
     pub fn of(&self, protocol: Protocol) -> Arc<dyn Tracer> {
-        Arc::new(ProtocolTracer {
-            protocol,
-            sample: self.sample,
-            notes: self.notes.clone(),
-            observe: Arc::clone(&self.observe),
-        })
+        let processor = Arc::clone(&self.processor);
+        Arc::new(ProtocolTracer { protocol, sample: self.sample, processor })
     }
 
-    /// Stops recording, and sends the spans that remain, as many as possible in a short time.
+    /// Sends the spans that remain, as many as possible in a short time.
     pub fn end(self) {
-        self.queue.end();
+        if let Err(error) = self.processor.shutdown_with_timeout(ENDING) {
+            tracing::warn!(%error, "not all spans were sent");
+        }
     }
 }
 
 impl Tracer for ProtocolTracer {
     #[inline]
     fn samples(&self, caller: Option<&CallerSpan>) -> bool {
-        let is_sampled = match caller {
-            Some(caller) => caller.is_sampled,
-            None => is_drawn(self.sample),
-        };
-        is_sampled && self.has_capacity()
+        caller.map_or_else(|| is_drawn(self.sample), |caller| caller.is_sampled)
     }
 
     fn ended(&self, span: &Span<'_>) {
-        if self.notes.try_send(Note::of(self.protocol, span, SystemTime::now())).is_err() {
-            self.observe.status().spans().dropped();
-        }
-    }
-}
-
-impl ProtocolTracer {
-    /// Returns `true` if one more span fits in the queue. If not, it is counted as dropped before
-    /// it is created.
-    #[cold]
-    fn has_capacity(&self) -> bool {
-        let has_capacity = self.notes.capacity() > 0;
-        if !has_capacity {
-            self.observe.status().spans().dropped();
-        }
-        has_capacity
+        self.processor.on_end(span::data(self.protocol, span, SystemTime::now()));
     }
 }
 
@@ -129,15 +112,5 @@ mod tests {
         assert!((9_400..10_600).contains(&tenth), "{tenth}");
         let few = sampled(1_000, 1_000_000);
         assert!((800..1_200).contains(&few), "{few}");
-    }
-
-    #[test]
-    fn threads_sample_independently() {
-        let half = Sample::new(500_000).unwrap();
-        let sequence = move || -> Vec<bool> { (0..64).map(|_| is_drawn(half)).collect() };
-        let here = sequence();
-        let there = std::thread::spawn(sequence).join().unwrap();
-        assert_ne!(here, there);
-        assert_ne!(here, sequence());
     }
 }

@@ -1,7 +1,6 @@
-//! The record of a decision with a span, and the span that is made of it.
+//! A decision as a span.
 
 use std::num::NonZeroU64;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use opentelemetry::trace::{
@@ -14,135 +13,77 @@ use opentelemetry_sdk::trace::{
 use smallvec::SmallVec;
 
 use super::super::Protocol;
-use crate::engine::{Answer, CallerSpan, EngineError, Outcome, Span, Verb, Verdict};
+use crate::engine::{Answer, Outcome, Span, Verb, Verdict};
 use crate::rule::CounterLocation;
 
 /// The maximum number of rules that a span names.
 const MAX_SPAN_RULES: usize = 8;
-/// The name of all spans.
-const NAME: &str = "rategate.decide";
 
-/// The record of a decision until its span is sent.
-#[derive(Debug)]
-pub(super) struct Note {
-    protocol: Protocol,
-    caller: Option<CallerSpan>,
-    verb: Verb,
-    ended: SystemTime,
-    took_ns: u64,
-    outcome: SpanOutcome,
-}
-
-/// The outcome of a decision.
-#[derive(Debug)]
-enum SpanOutcome {
-    Answered {
-        allowed: bool,
-        /// The names of the rules, up to the maximum.
-        rules: SmallVec<[Arc<str>; 2]>,
-        /// The time until nothing causes a denial. `None` if nothing does, or if it never ends.
-        wait_ns: Option<u64>,
-        counters: Counters,
-    },
-    Failed(EngineError),
-    GivenUp,
-}
-
-/// The location of the counters. Of several, the furthest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Counters {
-    Here,
-    Store,
-    StoreUnavailable,
-}
-
-impl Note {
-    /// Creates a record without formatting text, which would slow the decision down.
-    pub(super) fn of(protocol: Protocol, span: &Span<'_>, ended: SystemTime) -> Self {
-        let outcome = match span.outcome {
-            Outcome::Answered(answer) => SpanOutcome::of(answer),
-            Outcome::Failed(fault) => SpanOutcome::Failed(fault.clone()),
-            Outcome::GivenUp => SpanOutcome::GivenUp,
-        };
-        let Span { caller, verb, took_ns, .. } = *span;
-        Self { protocol, caller, verb, ended, took_ns, outcome }
-    }
-
-    /// Creates the span, with a new identifier.
-    pub(super) fn span(self, ids: &RandomIdGenerator, scope: &InstrumentationScope) -> SpanData {
-        let trace_id = self.caller.map(|caller| TraceId::from_bytes(caller.trace_id));
-        let trace_id = trace_id.unwrap_or_else(|| ids.new_trace_id());
-        let parent = self.caller.map(|caller| SpanId::from_bytes(caller.span_id));
-        let began = self.ended.checked_sub(Duration::from_nanos(self.took_ns));
-        let mut attributes = vec![
-            KeyValue::new("rategate.protocol", self.protocol.name()),
-            KeyValue::new("rategate.verb", word(self.verb)),
-        ];
-        let status = self.outcome.write_to(&mut attributes);
-        SpanData {
-            span_context: SpanContext::new(
-                trace_id,
-                ids.new_span_id(),
-                TraceFlags::SAMPLED,
-                false,
-                TraceState::NONE,
-            ),
-            parent_span_id: parent.unwrap_or(SpanId::INVALID),
-            parent_span_is_remote: parent.is_some(),
-            span_kind: SpanKind::Server,
-            name: NAME.into(),
-            start_time: began.unwrap_or(self.ended),
-            end_time: self.ended,
-            attributes,
-            dropped_attributes_count: 0,
-            events: SpanEvents::default(),
-            links: SpanLinks::default(),
-            status,
-            instrumentation_scope: scope.clone(),
+/// Returns the span of a decision that has ended, with a new identifier.
+pub(super) fn data(protocol: Protocol, span: &Span<'_>, ended: SystemTime) -> SpanData {
+    let ids = RandomIdGenerator::default();
+    let trace_id = span.caller.map(|caller| TraceId::from_bytes(caller.trace_id));
+    let parent = span.caller.map(|caller| SpanId::from_bytes(caller.span_id));
+    let mut attributes = vec![
+        KeyValue::new("rategate.protocol", protocol.name()),
+        KeyValue::new("rategate.verb", word(span.verb)),
+    ];
+    let status = match span.outcome {
+        Outcome::Answered(answer) => {
+            attributes.extend(of_answer(answer));
+            Status::Unset
         }
+        Outcome::Failed(fault) => Status::error(fault.to_string()),
+        Outcome::GivenUp => Status::error("the caller did not wait"),
+    };
+    let scope = InstrumentationScope::builder(env!("CARGO_PKG_NAME"));
+    SpanData {
+        span_context: SpanContext::new(
+            trace_id.unwrap_or_else(|| ids.new_trace_id()),
+            ids.new_span_id(),
+            TraceFlags::SAMPLED,
+            false,
+            TraceState::NONE,
+        ),
+        parent_span_id: parent.unwrap_or(SpanId::INVALID),
+        parent_span_is_remote: parent.is_some(),
+        span_kind: SpanKind::Server,
+        name: "rategate.decide".into(),
+        start_time: ended.checked_sub(Duration::from_nanos(span.took_ns)).unwrap_or(ended),
+        end_time: ended,
+        attributes,
+        dropped_attributes_count: 0,
+        events: SpanEvents::default(),
+        links: SpanLinks::default(),
+        status,
+        instrumentation_scope: scope.with_version(env!("CARGO_PKG_VERSION")).build(),
     }
 }
 
-impl SpanOutcome {
-    fn of(answer: &Answer) -> Self {
-        let mut rules = SmallVec::new();
-        let mut counters = Counters::Here;
-        for result in &answer.results {
-            if let Some(rule) = &result.rule {
-                if rules.len() < MAX_SPAN_RULES {
-                    rules.push(Arc::clone(&rule.name));
-                }
-                if rule.location != CounterLocation::Here {
-                    counters = counters.max(Counters::Store);
-                }
-            }
-            if matches!(result.verdict, Verdict::Unavailable { .. }) {
-                counters = Counters::StoreUnavailable;
-            }
-        }
-        let wait_ns = if answer.allowed { None } else { wait_ns(answer) };
-        Self::Answered { allowed: answer.allowed, rules, wait_ns, counters }
+/// Returns what a span tells of an answer. A denial is an answer and no error.
+fn of_answer(answer: &Answer) -> Vec<KeyValue> {
+    let rules = || answer.results.iter().filter_map(|result| result.rule.as_ref());
+    let names = rules().take(MAX_SPAN_RULES).map(|rule| StringValue::from(rule.name.to_string()));
+    let is_out = |verdict: &Verdict| matches!(verdict, Verdict::Unavailable { .. });
+    // Of several places, the furthest.
+    let store = if answer.results.iter().any(|result| is_out(&result.verdict)) {
+        "unavailable"
+    } else if rules().any(|rule| rule.location != CounterLocation::Here) {
+        "used"
+    } else {
+        "none"
+    };
+    let names = Value::Array(Array::String(names.collect()));
+    let mut attributes = vec![
+        KeyValue::new("rategate.rules", names),
+        KeyValue::new("rategate.allowed", answer.allowed),
+        KeyValue::new("rategate.store", store),
+    ];
+    if let Some(wait_ns) = wait_ns(answer).filter(|_| !answer.allowed) {
+        let wait_ns = i64::try_from(wait_ns).unwrap_or(i64::MAX);
+        attributes.push(KeyValue::new("rategate.wait_ns", wait_ns));
     }
-
-    /// Adds the attributes. A denial is an answer and no error.
-    fn write_to(self, attributes: &mut Vec<KeyValue>) -> Status {
-        match self {
-            Self::Answered { allowed, rules, wait_ns, counters } => {
-                let rules = rules.iter().map(|name| StringValue::from(name.to_string()));
-                let rules = Value::Array(Array::String(rules.collect()));
-                attributes.push(KeyValue::new("rategate.rules", rules));
-                attributes.push(KeyValue::new("rategate.allowed", allowed));
-                if let Some(wait_ns) = wait_ns {
-                    let wait_ns = i64::try_from(wait_ns).unwrap_or(i64::MAX);
-                    attributes.push(KeyValue::new("rategate.wait_ns", wait_ns));
-                }
-                attributes.push(KeyValue::new("rategate.store", counters.word()));
-                Status::Unset
-            }
-            Self::Failed(fault) => Status::error(fault.to_string()),
-            Self::GivenUp => Status::error("the caller did not wait"),
-        }
-    }
+    attributes
 }
 
 /// Returns the time until all denied items fit, if it is known.
@@ -154,16 +95,6 @@ fn wait_ns(answer: &Answer) -> Option<u64> {
     });
     // If one item never fits, neither does the whole.
     waits.collect::<Option<SmallVec<[u64; 2]>>>()?.into_iter().max()
-}
-
-impl Counters {
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Here => "none",
-            Self::Store => "used",
-            Self::StoreUnavailable => "unavailable",
-        }
-    }
 }
 
 const fn word(verb: Verb) -> &'static str {
@@ -178,6 +109,8 @@ const fn word(verb: Verb) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use smallvec::smallvec;
 
     use super::*;
@@ -235,9 +168,7 @@ mod tests {
         allowed: bool,
         results: impl IntoIterator<Item = ItemResult>,
     ) -> (String, String, String) {
-        let mut attributes = Vec::new();
-        let answer = Answer { allowed, results: results.into_iter().collect() };
-        assert_eq!(SpanOutcome::of(&answer).write_to(&mut attributes), Status::Unset);
+        let attributes = of_answer(&Answer { allowed, results: results.into_iter().collect() });
         let of = |name: &str| {
             let found = attributes.iter().find(|pair| pair.key.as_str() == name);
             found.map_or_else(|| "-".to_owned(), |pair| pair.value.to_string())
@@ -300,14 +231,11 @@ mod tests {
             took_ns: 1_500_000_000,
             outcome: Outcome::Answered(&answer),
         };
-        let scope = InstrumentationScope::builder("t").build();
-        let data =
-            Note::of(Protocol::Resp, &span, ended).span(&RandomIdGenerator::default(), &scope);
+        let data = data(Protocol::Resp, &span, ended);
         assert_eq!(data.end_time, ended);
         assert_eq!(data.start_time, ended - Duration::from_millis(1_500));
         let given_up = Span { outcome: Outcome::GivenUp, ..span };
-        let data =
-            Note::of(Protocol::Resp, &given_up, ended).span(&RandomIdGenerator::default(), &scope);
+        let data = super::data(Protocol::Resp, &given_up, ended);
         assert!(matches!(data.status, Status::Error { .. }));
     }
 }
