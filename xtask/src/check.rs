@@ -9,10 +9,13 @@ use crate::tools::Workspace;
 use crate::{conformance, loom, node, packaging, pictures, python, servers, tidy, trace};
 
 /// One profile and one set of features, so that nothing is compiled twice.
-const LINTS: &str = "clippy --workspace --all-targets --all-features -- -D warnings";
+const LINTS: &str =
+    "clippy --workspace --exclude xtask --all-targets --all-features -- -D warnings";
+/// Without the generator of messages, which takes long to compile.
+const OWN_LINTS: &str = "clippy --package xtask --all-targets -- -D warnings";
 /// Every failure is useful, so a failed test does not stop the others.
-const TESTS: &str = "nextest run --workspace --all-features --no-fail-fast";
-const DOCUMENTATION_TESTS: &str = "test --workspace --all-features --doc";
+const TESTS: &str = "nextest run --workspace --exclude xtask --all-features --no-fail-fast";
+const DOCUMENTATION_TESTS: &str = "test --workspace --exclude xtask --all-features --doc";
 
 /// Features only add, and nothing requires one. The targets of the fuzzer and the bench compile
 /// as all else does. Generated messages are what their definitions say.
@@ -66,6 +69,8 @@ pub(crate) fn run(at: &Workspace, all: bool) -> Result<()> {
     steps.run("tidy", || tidy::run(at))?;
     steps.run("trace", || trace::run(at))?;
     steps.cargo(at, LINTS)?;
+    steps.cargo(at, OWN_LINTS)?;
+    steps.cargo(at, "test --package xtask")?;
     steps.run("servers", || servers::run(at))?;
     conformance::fresh_folder(at)?;
     steps.run("tests", || {
