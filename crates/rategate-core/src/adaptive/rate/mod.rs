@@ -62,7 +62,8 @@ const FORGETS_NS: u64 = 600_000_000_000;
 /// let mut limit = Ledger::new(policy, 0);
 /// let Verdict::Granted(grant) = limit.try_acquire(0, 1)? else { panic!("nothing is in use") };
 /// limit.release_with_outcome(1_000_000_000, &grant, 1, Outcome::Dropped);
-/// assert_eq!(policy.rate(limit.state()), Rate::per_second(70));
+/// // One call a second was used, and seven tenths of that are less than the floor.
+/// assert_eq!(policy.rate(limit.state()), Rate::per_second(1));
 /// # Ok::<(), Box<dyn core::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
