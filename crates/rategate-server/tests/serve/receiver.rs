@@ -109,7 +109,7 @@ impl Receiver {
                 return;
             }
         };
-        let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
+        let answer = format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
         stream.get_mut().write_all(answer.as_bytes()).unwrap();
     }
 
