@@ -13,7 +13,7 @@ pub mod admin;
 #[cfg(feature = "dashboard")]
 mod dashboard;
 mod denials;
-mod hold_tally;
+mod holds;
 mod metrics;
 mod name;
 mod record;
@@ -26,8 +26,6 @@ mod summary;
 mod tally;
 mod top_keys;
 mod view;
-mod waits;
-mod wide;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

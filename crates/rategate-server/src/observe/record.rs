@@ -1,6 +1,5 @@
 //! The record of one rule: its watcher on the path of each decision, and its readers.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use arc_swap::ArcSwapOption;
@@ -9,12 +8,10 @@ use rategate::keyed::{Hashing, Seeds};
 #[cfg(feature = "dashboard")]
 use super::dashboard::Recorder;
 use super::denials::{Denial, Denials, Events, Why};
-use super::hold_tally::{HoldFigures, HoldTally};
+use super::holds::Holds;
 use super::series::Series;
-use super::tally::{Kind, Sum, Tally};
+use super::tally::{Kind, Tally, Waits, increase, is_near};
 use super::top_keys::{Ranking, TopKeys, Weight};
-use super::waits::Buckets;
-use super::wide::WideCounter;
 use super::{lock, name, summary};
 use crate::engine::{HoldChange, ItemResult, Verdict, Watch};
 use crate::rule::{Over, Rule};
@@ -34,14 +31,10 @@ pub(super) struct Record {
     #[cfg(feature = "dashboard")]
     pub(super) recorder: Recorder,
     pub(super) denials: Denials,
-    /// The permits of debts that were forgiven.
-    forgiven: WideCounter,
-    /// The takes that charged, and left their limit exceeded.
-    taken_over: AtomicU64,
-    /// The counters of its reservations, if there were any.
-    holds: OnceLock<Box<HoldTally>>,
+    /// The figures of its reservations, if there were any.
+    pub(super) holds: OnceLock<Box<Holds>>,
     series: Mutex<Series>,
-    waits: Mutex<Waits>,
+    waits: Mutex<WaitWindow>,
     sentence: Mutex<(u64, Arc<str>)>,
     seeds: Seeds,
     events: Arc<Events>,
@@ -49,11 +42,11 @@ pub(super) struct Record {
 
 /// The waits of the last one to two minutes, as differences of counters that only grow.
 #[derive(Clone, Copy, Debug, Default)]
-struct Waits {
+struct WaitWindow {
     began_s: u64,
-    /// The sums at the beginning of the current window, and of the previous one.
-    last: Sum,
-    before: Sum,
+    /// The counters at the beginning of the current window, and of the previous one.
+    last: Waits,
+    before: Waits,
 }
 
 impl Record {
@@ -72,8 +65,6 @@ impl Record {
             #[cfg(feature = "dashboard")]
             recorder,
             denials: Denials::default(),
-            forgiven: WideCounter::default(),
-            taken_over: AtomicU64::new(0),
             holds: OnceLock::new(),
             series: Mutex::default(),
             waits: Mutex::default(),
@@ -86,10 +77,9 @@ impl Record {
     /// Ends a second.
     pub(super) fn tick(&self, now_ns: u64) {
         let second = super::seconds(now_ns);
-        let total = self.tally.sum();
         let calls = {
             let mut series = self.series();
-            series.tick(second, &total);
+            series.tick(second, &self.tally.sum());
             series.newest().calls()
         };
         self.top_keys.tick(second, calls);
@@ -97,7 +87,7 @@ impl Record {
         self.recorder.tick(now_ns);
         let mut waits = lock(&self.waits);
         if second.saturating_sub(waits.began_s) >= WAIT_WINDOW_S {
-            *waits = Waits { began_s: second, last: total, before: waits.last };
+            *waits = WaitWindow { began_s: second, last: self.tally.waits().0, before: waits.last };
         }
     }
 
@@ -107,9 +97,9 @@ impl Record {
     }
 
     /// Returns the waits of items that were denied in the last one to two minutes.
-    pub(super) fn recent_waits(&self) -> Buckets {
+    pub(super) fn recent_waits(&self) -> Waits {
         let before = lock(&self.waits).before;
-        self.tally.sum().since(&before).waits
+        increase(self.tally.waits().0, &before)
     }
 
     /// Returns a sentence about its last minute, which is formatted at most once a second.
@@ -126,21 +116,6 @@ impl Record {
             *sentence = (end_s, summary::of_minute(&minute, &denied).into());
         }
         Arc::clone(&sentence.1)
-    }
-
-    /// Returns the number of permits of debts that were forgiven.
-    pub(super) fn forgiven(&self) -> u128 {
-        self.forgiven.read(Ordering::Relaxed)
-    }
-
-    /// Returns the number of takes that charged, and left their limit exceeded.
-    pub(super) fn taken_over(&self) -> u64 {
-        self.taken_over.load(Ordering::Relaxed)
-    }
-
-    /// Returns the figures of its reservations.
-    pub(super) fn holds(&self) -> HoldFigures {
-        self.holds.get().map(|holds| holds.read()).unwrap_or_default()
     }
 
     fn name_of(&self, key: &[u8]) -> String {
@@ -163,7 +138,7 @@ impl Record {
 impl Watch for Record {
     fn decided(&self, now_ns: u64, key: &[u8], permits: u64, result: &ItemResult) {
         let Some(kind) = Kind::of(result) else { return };
-        let is_denial = matches!(kind, Kind::Denied | Kind::Shadow | Kind::UnavailableDenied);
+        let is_denial = matches!(kind, Kind::Denied | Kind::ShadowDenied | Kind::UnreachableDenied);
         // Of requests for 0 permits, only denials count: one that passes takes nothing.
         if permits == 0 && !is_denial {
             return;
@@ -173,20 +148,23 @@ impl Watch for Record {
             && !matches!(result.limit, 0 | u64::MAX)
         {
             // Where nothing is counted, no debt is forgiven.
-            self.forgiven.add(permits.saturating_sub(counted), Ordering::Relaxed);
+            self.tally.add(Kind::Forgiven, permits.saturating_sub(counted));
         }
         let charges = |rule: &Arc<Rule>| rule.over == Over::Charge;
-        let is_charge = matches!(result.verdict, Verdict::Refunded(_) | Verdict::Charged(_));
-        if result.debt > 0 && permits > 0 && !is_charge && result.rule.as_ref().is_some_and(charges)
-        {
-            self.taken_over.fetch_add(1, Ordering::Relaxed);
-        }
+        let may_exceed = match kind {
+            Kind::Charged => true,
+            Kind::Refunded => false,
+            _ => permits > 0 && result.rule.as_ref().is_some_and(charges),
+        };
         let permits = match result.verdict {
             Verdict::Refunded(counted) | Verdict::Charged(counted) => counted,
             _ => permits,
         };
+        if result.debt > 0 && may_exceed {
+            self.tally.add(Kind::ChargedOver, permits);
+        }
         let number = self.tally.add(kind, permits);
-        if matches!(kind, Kind::Free | Kind::Refunded) {
+        if matches!(kind, Kind::Uncounted | Kind::Refunded) {
             return;
         }
         let [id, _] = self.seeds.hashed(key).words();
@@ -208,7 +186,8 @@ impl Watch for Record {
             Verdict::Unavailable { admitted: false, .. } => {
                 self.note_denial(now_ns, key, (permits, Why::Unavailable, true));
             }
-            _ if kind == Kind::Near => {
+            _ if is_near(result) => {
+                self.tally.add(Kind::Near, permits);
                 let left = result.remaining.unwrap_or(0);
                 self.denials.near(now_ns, &self.name, &self.events, left, result.limit);
             }
@@ -218,7 +197,7 @@ impl Watch for Record {
 
     fn reservation(&self, change: &HoldChange) {
         if change.forgiven > 0 {
-            self.forgiven.add(change.forgiven, Ordering::Relaxed);
+            self.tally.add(Kind::Forgiven, change.forgiven);
         }
         self.holds.get_or_init(Box::default).note(change);
     }

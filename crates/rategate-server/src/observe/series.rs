@@ -9,7 +9,7 @@ use super::tally::{Kind, Sum};
 /// The number of seconds that are kept.
 pub(super) const SECONDS: usize = 900;
 
-/// The figures of a second. Permits beyond 2^64 - 1 are shown as that.
+/// The figures of a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Second {
     /// The requested permits, whatever the outcome.
@@ -97,24 +97,22 @@ impl Series {
 
 impl Second {
     fn of(sum: &Sum) -> Self {
-        let calls = |kinds: &[Kind]| {
-            kinds.iter().fold(0_u64, |all, &kind| all.wrapping_add(sum.calls(kind)))
-        };
-        let permits = |kinds: &[Kind]| {
-            kinds.iter().fold(0_u128, |all, &kind| all.saturating_add(sum.permits(kind)))
-        };
-        let shown = |permits: u128| u64::try_from(permits).unwrap_or(u64::MAX);
-        let granted = permits(&[Kind::Far, Kind::Near, Kind::UnavailableAdmitted]);
-        let refused = permits(&[Kind::Denied, Kind::Shadow, Kind::UnavailableDenied]);
+        let both =
+            |of: fn(&Sum, Kind) -> u64, [a, b]: [Kind; 2]| of(sum, a).saturating_add(of(sum, b));
+        let passed = [Kind::Granted, Kind::UnreachableAdmitted];
+        let refused = [Kind::Denied, Kind::UnreachableDenied];
+        let (granted, denied) = (both(Sum::permits, passed), both(Sum::permits, refused));
         Self {
-            requested: shown(granted.saturating_add(refused)),
-            granted: shown(granted),
-            denied: shown(permits(&[Kind::Denied, Kind::UnavailableDenied])),
-            near: shown(sum.permits(Kind::Near)),
-            passed_calls: calls(&[Kind::Far, Kind::Near, Kind::UnavailableAdmitted]),
-            denied_calls: calls(&[Kind::Denied, Kind::UnavailableDenied]),
-            shadow_calls: sum.calls(Kind::Shadow),
-            near_calls: sum.calls(Kind::Near),
+            requested: granted
+                .saturating_add(denied)
+                .saturating_add(sum.permits(Kind::ShadowDenied)),
+            granted,
+            denied,
+            near: sum.permits(Kind::Near),
+            passed_calls: both(Sum::items, passed),
+            denied_calls: both(Sum::items, refused),
+            shadow_calls: sum.items(Kind::ShadowDenied),
+            near_calls: sum.items(Kind::Near),
         }
     }
 
@@ -158,7 +156,7 @@ mod tests {
     fn a_quarter_of_an_hour_is_kept_and_no_more() {
         let (mut series, tally) = (Series::default(), Tally::new());
         for second in 1..=2_000 {
-            tally.add(Kind::Far, second);
+            tally.add(Kind::Granted, second);
             series.tick(second, &tally.sum());
         }
         let (from_s, newest) = series.newest_of(usize::MAX);
@@ -178,8 +176,13 @@ mod tests {
     fn permits_are_counted_by_outcome() {
         let (mut series, tally) = (Series::default(), Tally::new());
         series.tick(100, &tally.sum());
-        let outcomes = [Kind::Far, Kind::Near, Kind::Denied, Kind::Shadow, Kind::UnavailableDenied];
-        for (kind, permits) in outcomes.into_iter().zip([1, 10, 100, 1_000, 10_000]) {
+        for (kind, permits) in [
+            (Kind::Granted, 11),
+            (Kind::Near, 10),
+            (Kind::Denied, 100),
+            (Kind::ShadowDenied, 1_000),
+            (Kind::UnreachableDenied, 10_000),
+        ] {
             tally.add(kind, permits);
         }
         series.tick(101, &tally.sum());

@@ -35,10 +35,6 @@ pub trait View: Send + Sync + Debug {
     fn reservations(&self) -> ReservationCounts {
         ReservationCounts::default()
     }
-
-    /// Publishes the engine's own figures through the `metrics` facade. Called before each
-    /// scrape.
-    fn publish(&self) {}
 }
 
 /// The use of a rule's table.

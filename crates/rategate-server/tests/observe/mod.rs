@@ -17,4 +17,3 @@ mod page;
 mod page_rules;
 #[cfg(feature = "dashboard")]
 mod replay;
-mod sums;

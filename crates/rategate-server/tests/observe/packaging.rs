@@ -25,10 +25,12 @@ fn exported() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
     // A rule that has reserved has figures of reservations.
     let target = Target::Rule { name: "per-address", values: &[b"a"] };
     now(bench.engine.reserve(UniqueId([1; 16]), DEFAULT_TTL, &[Item::of(target, 1)])).unwrap();
-    for ((name, labels), _) in scrape(&bench).values {
-        let known = exported.entry(name).or_default();
-        for (label, value) in labels {
-            known.entry(label).or_default().insert(value);
+    for series in scrape(&bench).into_keys() {
+        let (name, labels) = series.trim_end_matches('}').split_once('{').unwrap_or((&series, ""));
+        let known = exported.entry(name.to_owned()).or_default();
+        for (label, value) in labels.split(',').filter_map(|label| label.split_once('=')) {
+            let value = value.trim_matches('"').to_owned();
+            known.entry(label.to_owned()).or_default().insert(value);
         }
     }
     exported

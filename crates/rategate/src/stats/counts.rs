@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use super::lanes::{Lanes, OwnLane};
+use super::lanes::Counters;
 use super::outcome::Outcome;
-use crate::sync::{AtomicU64, Ordering};
 
 /// The most threads that have counters of their own, of 128 bytes; as many again are shared.
 const MAX_LANES: usize = 32;
@@ -39,136 +38,60 @@ impl fmt::Display for Counts {
     }
 }
 
-/// Counters that grow while they are read.
+/// Counters that grow while they are read: of calls far from the limit, near it and denied, each
+/// with its permits less its calls, so that a call for one permit, the common case, adds one
+/// number; and of overflows.
 #[derive(Debug)]
-pub(super) struct Tallies {
-    lanes: Lanes<Lane>,
-}
+pub(super) struct Tallies(Counters<7>);
 
-/// The counters of one lane. A call adds to one of its tallies.
-#[derive(Debug, Default)]
-struct Lane {
-    far: Tally,
-    near: Tally,
-    denied: Tally,
-    overflows: AtomicU64,
-}
-
-/// A count of calls and permits. Nothing is ordered by them, so all accesses are relaxed.
-#[derive(Debug, Default)]
-struct Tally {
-    calls: AtomicU64,
-    /// The permits minus the calls, modulo 2^64: a call for one permit, the common case, adds
-    /// nothing.
-    extra: AtomicU64,
-}
+const FAR: [usize; 2] = [0, 1];
+const NEAR: [usize; 2] = [2, 3];
+const DENIED: [usize; 2] = [4, 5];
+const OVERFLOWS: usize = 6;
 
 impl Tallies {
     pub(super) fn new() -> Self {
-        Self { lanes: Lanes::new(MAX_LANES, Lane::default) }
+        Self(Counters::new(MAX_LANES))
     }
 
     /// Counts a call, and returns its number within its kind and its lane.
     #[inline]
     pub(super) fn add(&self, permits: u64, outcome: Outcome) -> u64 {
-        let Some(OwnLane { lane, is_unshared }) = self.lanes.own() else { return 0 };
-        let tally = match outcome {
-            Outcome::Granted { is_near: false } => &lane.far,
-            Outcome::Granted { is_near: true } => &lane.near,
-            Outcome::Denied { .. } => &lane.denied,
+        let kind = match outcome {
+            Outcome::Granted { is_near: false } => FAR,
+            Outcome::Granted { is_near: true } => NEAR,
+            Outcome::Denied { .. } => DENIED,
         };
-        tally.add(1, permits, is_unshared)
+        self.add_calls(kind, 1, permits)
     }
 
     /// Counts granted calls, and their permits in total.
     pub(super) fn add_granted(&self, calls: u64, permits: u64) {
-        if let Some(OwnLane { lane, is_unshared }) = self.lanes.own() {
-            lane.far.add(calls, permits, is_unshared);
-        }
+        self.add_calls(FAR, calls, permits);
     }
 
     pub(super) fn add_overflow(&self) {
-        if let Some(OwnLane { lane, is_unshared }) = self.lanes.own() {
-            add(&lane.overflows, 1, is_unshared);
+        self.0.add(OVERFLOWS, 1);
+    }
+
+    #[inline]
+    fn add_calls(&self, [kind, extra]: [usize; 2], calls: u64, permits: u64) -> u64 {
+        if permits != calls {
+            self.0.add(extra, permits.wrapping_sub(calls));
         }
+        self.0.add(kind, calls)
     }
 
     pub(super) fn sum(&self) -> Counts {
-        let mut sum = Counts::default();
-        for lane in self.lanes.all() {
-            let (far_calls, far_permits) = lane.far.read();
-            let (near_calls, near_permits) = lane.near.read();
-            let (denied_calls, denied_permits) = lane.denied.read();
-            let overflows = lane.overflows.load(Ordering::Relaxed);
-            sum = Counts {
-                granted_calls: sum.granted_calls.wrapping_add(far_calls).wrapping_add(near_calls),
-                granted_permits: (sum.granted_permits.wrapping_add(far_permits))
-                    .wrapping_add(near_permits),
-                near_calls: sum.near_calls.wrapping_add(near_calls),
-                denied_calls: sum.denied_calls.wrapping_add(denied_calls),
-                denied_permits: sum.denied_permits.wrapping_add(denied_permits),
-                overflows: sum.overflows.wrapping_add(overflows),
-            };
+        let [far, far_extra, near, near_extra, denied, denied_extra, overflows] = self.0.sum();
+        let granted = far.wrapping_add(near);
+        Counts {
+            granted_calls: granted,
+            granted_permits: granted.wrapping_add(far_extra).wrapping_add(near_extra),
+            near_calls: near,
+            denied_calls: denied,
+            denied_permits: denied.wrapping_add(denied_extra),
+            overflows,
         }
-        sum
-    }
-}
-
-impl Tally {
-    #[inline]
-    fn add(&self, calls: u64, permits: u64, is_unshared: bool) -> u64 {
-        if permits != calls {
-            add(&self.extra, permits.wrapping_sub(calls), is_unshared);
-        }
-        add(&self.calls, calls, is_unshared)
-    }
-
-    fn read(&self) -> (u64, u64) {
-        let calls = self.calls.load(Ordering::Relaxed);
-        (calls, calls.wrapping_add(self.extra.load(Ordering::Relaxed)))
-    }
-}
-
-/// Adds to a counter, and returns its previous value.
-///
-/// If no other thread writes to it, no write can come between the load and the store, which
-/// cost less than an atomic addition.
-#[inline]
-fn add(counter: &AtomicU64, more: u64, is_unshared: bool) -> u64 {
-    if !is_unshared {
-        return counter.fetch_add(more, Ordering::Relaxed);
-    }
-    let before = counter.load(Ordering::Relaxed);
-    counter.store(before.wrapping_add(more), Ordering::Relaxed);
-    before
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Barrier;
-    use std::thread;
-
-    use super::*;
-
-    /// No count is lost, even when more threads than lanes count at once.
-    #[test]
-    fn nothing_is_lost() {
-        const THREADS: u64 = 16;
-        const CALLS: u64 = 100_000;
-        let tallies = Tallies::new();
-        let start = Barrier::new(16);
-        thread::scope(|scope| {
-            for _ in 0..THREADS {
-                scope.spawn(|| {
-                    start.wait();
-                    for _ in 0..CALLS {
-                        tallies.add(3, Outcome::Granted { is_near: false });
-                    }
-                });
-            }
-        });
-        let Counts { granted_calls, granted_permits, .. } = tallies.sum();
-        assert_eq!(granted_calls, THREADS.wrapping_mul(CALLS));
-        assert_eq!(granted_permits, granted_calls.wrapping_mul(3));
     }
 }

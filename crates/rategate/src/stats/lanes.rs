@@ -2,8 +2,10 @@
 
 use std::cell::Cell;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::thread::available_parallelism;
+
+use crate::sync::{AtomicU64, Ordering};
 
 thread_local! {
     /// The number of this thread, from 1, in the order in which threads first counted. Each is
@@ -32,6 +34,10 @@ pub struct OwnLane<'a, T> {
     /// `true` if no other thread ever writes to it.
     pub is_unshared: bool,
 }
+
+/// Numbers that threads add to. They wrap, and an addition orders nothing.
+#[derive(Debug)]
+pub struct Counters<const N: usize>(Lanes<[AtomicU64; N]>);
 
 /// A value on two cache lines, because processors fetch them in pairs.
 #[derive(Debug)]
@@ -66,6 +72,42 @@ impl<T> Lanes<T> {
     }
 }
 
+impl<const N: usize> Counters<N> {
+    /// Creates counters with [lanes](Lanes::new) for so many threads.
+    #[must_use]
+    pub fn new(max_lanes: usize) -> Self {
+        Self(Lanes::new(max_lanes, || std::array::from_fn(|_| AtomicU64::new(0))))
+    }
+
+    /// Adds to a counter, and returns its previous value in the lane of the calling thread.
+    #[expect(clippy::must_use_candidate, reason = "most callers only count")]
+    #[inline]
+    pub fn add(&self, at: usize, more: u64) -> u64 {
+        let Some(OwnLane { lane, is_unshared }) = self.0.own() else { return 0 };
+        let Some(counter) = lane.get(at) else { return 0 };
+        if !is_unshared {
+            return counter.fetch_add(more, Ordering::Relaxed);
+        }
+        // As no other thread writes to it, no write can come between the load and the store,
+        // which cost less than an atomic addition.
+        let before = counter.load(Ordering::Relaxed);
+        counter.store(before.wrapping_add(more), Ordering::Relaxed);
+        before
+    }
+
+    /// Returns the sums. They are read one after another while other threads add.
+    #[must_use]
+    pub fn sum(&self) -> [u64; N] {
+        let mut sums = [0_u64; N];
+        for lane in self.0.all() {
+            for (sum, counter) in sums.iter_mut().zip(lane) {
+                *sum = sum.wrapping_add(counter.load(Ordering::Relaxed));
+            }
+        }
+        sums
+    }
+}
+
 #[cold]
 fn first_use(thread: &Cell<Option<NonZeroUsize>>) -> NonZeroUsize {
     let before = THREADS.fetch_add(1, Ordering::Relaxed);
@@ -78,12 +120,12 @@ fn first_use(thread: &Cell<Option<NonZeroUsize>>) -> NonZeroUsize {
 mod tests {
     use std::collections::HashMap;
     use std::ptr::from_ref;
-    use std::sync::Mutex;
+    use std::sync::{Barrier, Mutex};
     use std::thread;
 
     use super::*;
 
-    /// The plain additions of `counts.rs` rely on this.
+    /// The plain additions of [`Counters`] rely on this.
     #[test]
     fn an_unshared_lane_stays_unshared() {
         let lanes = Lanes::new(4, || 0_u8);
@@ -103,5 +145,22 @@ mod tests {
         assert!(users.values().all(|users| users.len() == 1 || !users.contains(&true)));
         assert_eq!(users.values().flatten().count(), 50);
         assert!(users.len() <= lanes.all().count());
+    }
+
+    /// No count is lost, even when more threads than lanes count at once.
+    #[test]
+    fn nothing_is_lost() {
+        let (counters, start) = (Counters::<2>::new(4), Barrier::new(16));
+        thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    start.wait();
+                    for _ in 0..100_000 {
+                        counters.add(1, 3);
+                    }
+                });
+            }
+        });
+        assert_eq!(counters.sum(), [0, 4_800_000]);
     }
 }

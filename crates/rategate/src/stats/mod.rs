@@ -95,7 +95,7 @@ pub use self::counts::Counts;
 pub use self::keys::{Detail, KeyStats};
 // For counters of the service.
 #[doc(hidden)]
-pub use self::lanes::{Lanes, OwnLane};
+pub use self::lanes::{Counters, Lanes, OwnLane};
 pub use self::limit::{LimitStats, MAX_NAME_BYTES};
 pub use self::outcome::Outcome;
 #[cfg(feature = "metrics")]

@@ -34,8 +34,7 @@ use self::reply::{Problem, full, json};
 use self::shapes::{Config, Overview, Tops};
 #[cfg(feature = "dashboard")]
 use super::dashboard;
-use super::metrics::{Library, render};
-use super::{Observe, View};
+use super::{Observe, View, metrics};
 use crate::protocol::body::{self, Body, read};
 
 /// The maximum length of a request's body, in bytes.
@@ -62,7 +61,6 @@ pub struct Admin {
 struct Shared {
     observe: Arc<Observe>,
     view: Arc<dyn View>,
-    library: Library,
     streams: Arc<AtomicUsize>,
     #[cfg(feature = "dashboard")]
     replays: Arc<Semaphore>,
@@ -86,7 +84,6 @@ impl Admin {
         let shared = Shared {
             observe,
             view,
-            library: Library::new(),
             streams: Arc::default(),
             #[cfg(feature = "dashboard")]
             replays: Arc::new(Semaphore::new(1)),
@@ -173,13 +170,10 @@ impl Admin {
     }
 
     async fn show(&self, path: &str, query: &str) -> Result<Response<Body>, Problem> {
-        let Shared { observe, view, library, .. } = &*self.shared;
+        let Shared { observe, view, .. } = &*self.shared;
         let rule = reply::field(query, "rule");
         match path {
-            "/metrics" => Ok(full(
-                "text/plain; version=0.0.4; charset=utf-8",
-                render(observe, &**view, library),
-            )),
+            "/metrics" => Ok(full(metrics::CONTENT_TYPE, metrics::render(observe, view))),
             "/v1/rules" => {
                 let overview = Overview::of(observe, &**view, rule.as_deref(), true);
                 if overview.detail.is_none()

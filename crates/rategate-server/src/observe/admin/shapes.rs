@@ -7,9 +7,9 @@ use super::super::denials::Denial;
 use super::super::record::Record;
 use super::super::series::Second;
 use super::super::status::{Protocol, ServerStatus};
+use super::super::tally::WAITS_MS;
 use super::super::top_keys::{Ranked, Ranking};
 use super::super::view::View;
-use super::super::waits::ENDS_MS;
 use super::super::{Observe, summary};
 use crate::rule::{Enforcement, Rule, RuleSet, Value};
 
@@ -277,7 +277,7 @@ impl Detail {
             retry_after_ms: denial.why.retry_after_ns().map(|wait| wait.get().div_ceil(1_000_000)),
             enforced: denial.enforced,
         };
-        let waits = Waits { ends_ms: &ENDS_MS, counts: record.recent_waits().to_vec() };
+        let waits = Waits { ends_ms: &WAITS_MS, counts: record.recent_waits().to_vec() };
         Self {
             name: record.name.to_string(),
             rule: record.rule.load_full().as_deref().map(Written::of),
