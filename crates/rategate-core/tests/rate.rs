@@ -13,7 +13,8 @@ use rategate_core::span;
 
 const SECOND_TICKS: i64 = 10_000_000;
 
-/// S0.9–S0.12, S0.16–S0.19: the interval of an ordinary rate, in ticks of 100 ns.
+/// S0.9, S0.10, S0.11, S0.12, S0.16, S0.17, S0.18, S0.19: the interval of an ordinary rate, in
+/// ticks of 100 ns.
 #[test]
 fn intervals_of_ordinary_rates() {
     for (per_second, ticks) in

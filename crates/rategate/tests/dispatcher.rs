@@ -15,8 +15,8 @@ use rategate_testkit::ns;
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 
-/// S1.8–S1.10, S1.12: callers return at once, and tasks run in order at the instants of blocking
-/// mode.
+/// S1.8, S1.9, S1.10, S1.12: callers return at once, and tasks run in order at the instants of
+/// blocking mode.
 #[test]
 fn dispatching_obeys_the_bound_of_blocking() {
     let policy = SlidingLog::new(51, Duration::from_nanos(S));

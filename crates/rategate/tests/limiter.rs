@@ -20,8 +20,8 @@ fn log(permits: u64, period_ns: u64, clock: &ManualClock) -> Limiter<SlidingLog,
     Limiter::with_clock(SlidingLog::new(permits, Duration::from_nanos(period_ns)), clock.clone())
 }
 
-/// S1.4–S1.7, S1.10, S1.12: blocking mode sends 51 a second: no wait below the limit, then a
-/// second after the 51st start before.
+/// S1.4, S1.5, S1.6, S1.7, S1.10, S1.12: blocking mode sends 51 a second: no wait below the limit,
+/// then a second after the 51st start before.
 #[test]
 fn blocking_mode_sends_51_a_second() {
     let clock = ManualClock::new();

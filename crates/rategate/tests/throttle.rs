@@ -45,8 +45,8 @@ fn play(
     (log, clock.now_ns())
 }
 
-/// S0.1–S0.3, S0.24, S0.26–S0.29, X0.7: 25 operations of 0.4 ms delay each fill one sleep of 10
-/// ms.
+/// S0.1, S0.2, S0.3, S0.24, S0.26, S0.27, S0.28, S0.29, X0.7: 25 operations of 0.4 ms delay each
+/// fill one sleep of 10 ms.
 #[test]
 fn low_latency_high_rate() {
     let (log, end_ns) = play("2000/s", 60, |_| 100 * US, |_, requested| requested, None);

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use petgraph::Directed;
 use petgraph::algo::tarjan_scc;
 use petgraph::graphmap::GraphMap;
-use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use proc_macro2::{TokenStream, TokenTree};
 
 use crate::tools::Workspace;
 
@@ -66,95 +66,52 @@ fn module_of(file: &str) -> Path {
 impl Module {
     fn read(tokens: TokenStream) -> Self {
         let mut module = Self::default();
-        module.scan(tokens);
+        module.scan(tokens, &[], false);
         module
     }
 
-    /// Collects the paths of tokens, but those of `mod tests { … }`.
-    fn scan(&mut self, tokens: TokenStream) {
+    /// Collects the paths of tokens, but those of `mod tests { … }`. In the braces of `use a::{…}`
+    /// all of them come after `a`.
+    fn scan(&mut self, tokens: TokenStream, before: &[String], mut is_export: bool) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
-        let (mut at, mut is_public) = (0, false);
-        while let Some(token) = tokens.get(at) {
+        let is = |at: Option<usize>, text: &str| {
+            at.and_then(|at| tokens.get(at)).is_some_and(|token| token.to_string() == text)
+        };
+        let (mut path, mut is_public) = (before.to_vec(), false);
+        for (at, token) in tokens.iter().enumerate() {
+            let goes_on = is(Some(at + 1), ":") && is(Some(at + 2), ":");
             match token {
-                TokenTree::Ident(word) if word == "mod" => {
-                    let is_tests = tokens.get(at + 1).is_some_and(|it| it.to_string() == "tests");
-                    at += if is_tests { 2 } else { 0 };
-                }
                 TokenTree::Ident(word) if word == "pub" => is_public = true,
-                TokenTree::Ident(word) if word == "use" => {
-                    let end = tokens[at..].iter().position(|it| it.to_string() == ";");
-                    let end = end.map_or(tokens.len(), |end| at + end);
-                    let mut paths = Vec::new();
-                    expand(&tokens[at + 1..end], &[], &mut paths);
-                    for path in paths {
-                        self.import(path, is_public);
+                TokenTree::Ident(word) if word == "use" => is_export = is_public,
+                TokenTree::Ident(word) => {
+                    is_public = false;
+                    path.push(word.to_string());
+                }
+                TokenTree::Group(group) => {
+                    let is_tests = is(at.checked_sub(2), "mod") && is(at.checked_sub(1), "tests");
+                    if !is_tests {
+                        self.scan(group.stream(), &path, is_export);
                     }
-                    at = end;
+                    path = before.to_vec();
                 }
-                TokenTree::Ident(_) => {
-                    let path = path_at(&tokens[at..]);
-                    at += 3 * (path.len() - 1);
-                    self.import(path, false);
-                }
-                TokenTree::Group(group) => self.scan(group.stream()),
-                _ => {}
+                TokenTree::Punct(mark) => is_export &= mark.as_char() != ';',
+                TokenTree::Literal(_) => {}
             }
-            // `pub(crate)` is one word more.
-            let is_scope = matches!(&tokens[at.min(tokens.len() - 1)], TokenTree::Group(it)
-                if it.delimiter() == Delimiter::Parenthesis);
-            is_public &= is_scope || tokens[at.min(tokens.len() - 1)].to_string() == "pub";
-            at += 1;
+            let is_colon = matches!(token, TokenTree::Punct(mark) if mark.as_char() == ':');
+            if path.len() > before.len() && !goes_on && !is_colon {
+                self.import(std::mem::replace(&mut path, before.to_vec()), is_export);
+            }
         }
     }
 
-    fn import(&mut self, path: Path, is_public: bool) {
-        let is_ours = matches!(path[0].as_str(), "crate" | "self" | "super");
-        if let (true, Some(name)) = (is_public, path.last()) {
+    fn import(&mut self, path: Path, is_export: bool) {
+        if let (true, Some(name)) = (is_export, path.iter().rfind(|part| *part != "self")) {
             self.exports.insert(name.clone(), path.clone());
         }
-        if is_ours {
+        if matches!(path[0].as_str(), "crate" | "self" | "super") {
             self.paths.insert(path);
         }
     }
-}
-
-/// Returns the longest `a::b::c` at the start.
-fn path_at(tokens: &[TokenTree]) -> Path {
-    let mut path = Path::new();
-    let mut rest = tokens;
-    while let Some(TokenTree::Ident(word)) = rest.first() {
-        path.push(word.to_string());
-        let colons = rest.iter().skip(1).take(2).filter(|it| it.to_string() == ":").count();
-        match rest.get(3) {
-            Some(TokenTree::Ident(_)) if colons == 2 => rest = &rest[3..],
-            _ => break,
-        }
-    }
-    path
-}
-
-/// Collects each path of a tree of imports, such as `a::{b, c::d}`.
-fn expand(tokens: &[TokenTree], before: &[String], paths: &mut Vec<Path>) {
-    for branch in tokens.split(|token| token.to_string() == ",") {
-        let mut path = [before, &path_at(branch)].concat();
-        match branch.iter().position(|token| matches!(token, TokenTree::Group(_))) {
-            Some(at) => {
-                if let TokenTree::Group(group) = &branch[at] {
-                    expand(&group.stream().into_iter().collect::<Vec<_>>(), &path, paths);
-                }
-            }
-            None if path.is_empty() => {}
-            None => {
-                path.retain(|part| part != "self" || path_is_self(before));
-                paths.extend((!path.is_empty()).then_some(path));
-            }
-        }
-    }
-}
-
-/// `self` names a module at the start of a path only: in `a::{self}` it is `a`.
-fn path_is_self(before: &[String]) -> bool {
-    before.is_empty()
 }
 
 /// Returns the circles, those with most modules first.

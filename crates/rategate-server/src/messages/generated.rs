@@ -147,12 +147,6 @@ pub mod aggregated_discovery_service_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// See https://github.com/envoyproxy/envoy-api#apis for a description of the role of
-    /// ADS and how it is intended to be used by a management server. ADS requests
-    /// have the same structure as their singleton xDS counterparts, but can
-    /// multiplex many resource types on a single stream. The type_url in the
-    /// DiscoveryRequest/DiscoveryResponse provides sufficient information to recover
-    /// the multiplexed singleton APIs at the Envoy instance and management server.
     #[derive(Debug, Clone)]
     pub struct AggregatedDiscoveryServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -224,7 +218,6 @@ pub mod aggregated_discovery_service_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// This is a gRPC-only API.
         pub async fn stream_aggregated_resources(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::DiscoveryRequest>,
@@ -275,7 +268,6 @@ pub mod aggregated_discovery_service_server {
             >
             + std::marker::Send
             + 'static;
-        /// This is a gRPC-only API.
         async fn stream_aggregated_resources(
             &self,
             request: tonic::Request<tonic::Streaming<super::DiscoveryRequest>>,
@@ -284,12 +276,6 @@ pub mod aggregated_discovery_service_server {
             tonic::Status,
         >;
     }
-    /// See https://github.com/envoyproxy/envoy-api#apis for a description of the role of
-    /// ADS and how it is intended to be used by a management server. ADS requests
-    /// have the same structure as their singleton xDS counterparts, but can
-    /// multiplex many resource types on a single stream. The type_url in the
-    /// DiscoveryRequest/DiscoveryResponse provides sufficient information to recover
-    /// the multiplexed singleton APIs at the Envoy instance and management server.
     #[derive(Debug)]
     pub struct AggregatedDiscoveryServiceServer<T> {
         inner: Arc<T>,
@@ -689,7 +675,6 @@ pub mod rate_limit_service_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Determine whether rate limiting should take place.
         pub async fn should_rate_limit(
             &mut self,
             request: impl tonic::IntoRequest<super::RateLimitRequest>,
@@ -734,7 +719,6 @@ pub mod rate_limit_service_server {
     /// Generated trait containing gRPC methods that should be implemented for use with RateLimitServiceServer.
     #[async_trait]
     pub trait RateLimitService: std::marker::Send + std::marker::Sync + 'static {
-        /// Determine whether rate limiting should take place.
         async fn should_rate_limit(
             &self,
             request: tonic::Request<super::RateLimitRequest>,
