@@ -451,9 +451,9 @@ test('JSON has all of a decision, a grant and an error', async () => {
 })
 
 test('messages speak of objects and options as users write them', () => {
-  assert.throws(() => new Limiter({ policy: 'gcra', rate: '5/s', bursty: 1 }), /^RangeError: limit { policy = "gcra", rate = "5\/s", bursty = 1 }: unknown key `bursty` in the limit; it has policy, rate/)
-  assert.throws(() => new Limiter({ policy: 'magic' }), /: `policy` of the limit: "magic" is not a policy/)
-  assert.throws(() => new Limiter({}), /: the limit needs a policy: one of/)
+  assert.throws(() => new Limiter({ policy: 'gcra', rate: '5/s', bursty: 1 }), /^RangeError: limit { policy = "gcra", rate = "5\/s", bursty = 1 }: unknown keys: bursty, available keys: rate, burst/)
+  assert.throws(() => new Limiter({ policy: 'magic' }), /: unknown word `magic`, expected one of `gcra`/)
+  assert.throws(() => new Limiter({}), /: needs the key `policy`/)
   const shared = 'messages'
   const first = new Limiter('5/s', { shared })
   assert.throws(() => new Limiter('5/s', { shared, maxWaiting: 3, debt: 'carried', maxDebt: 5 }),

@@ -603,14 +603,14 @@ def test_limits_of_other_types(limit):
 
 def test_policies_say_what_they_take():
     wrong = [
-        (Policy("slidinglog", permits=1), '`policy` of the limit: "slidinglog" is not a policy'),
-        (Policy("sliding-log", permits=1), "sliding-log: needs `period`, as in"),
+        (Policy("slidinglog", permits=1), "unknown word `slidinglog`, expected one of `gcra`"),
+        (Policy("sliding-log", permits=1), "needs the key `period`"),
         (
             Policy("sliding-log", permits=1, period="1s", permit=2),
-            "unknown key `permit` in the limit; it has policy, permits",
+            "unknown keys: permit, available keys: permits",
         ),
-        (Policy("gcra", rate=5), "`rate` of the limit: is a whole number; it must be text"),
-        (Policy("gcra", rate="1/s", burst=-1), "`burst` of the limit: is -1; it must be zero"),
+        (Policy("gcra", rate=5), "`rate`: invalid type: integer `5`, expected text"),
+        (Policy("gcra", rate="1/s", burst=-1), "`burst`: invalid value: integer `-1`, expected a whole"),
         (Policy("gcra", rate="1/s", burst=0), "gcra: "),
     ]
     for policy, message in wrong:

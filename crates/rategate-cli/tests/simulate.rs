@@ -122,7 +122,7 @@ fn a_file_that_cannot_be_used_is_status_2_and_one_clear_line() {
         (Path::new(env!("CARGO_TARGET_TMPDIR")), "is a directory"),
         (&junk, "not UTF-8"),
         (&long, "at most 16777216 bytes"),
-        (&unknown, "unknown.toml:4: unknown key `brust` in [limit]"),
+        (&unknown, "unknown.toml:4: unknown keys: brust, available keys: rate, burst"),
     ];
     for (path, words) in cases {
         let output = run(&["simulate", path.to_str().unwrap()], b"");

@@ -1,6 +1,7 @@
 //! Results of calls, in the words of the report.
 
 use rategate_core::debt::Charged;
+use rategate_core::error::CountsInFlight;
 use rategate_core::holds::Committed;
 use rategate_core::queue::{Outcome as Ended, QueueRejection};
 use rategate_core::verdict::{Denial, Grant, Refusal, Settled};
@@ -99,7 +100,14 @@ impl Answer {
         }
     }
 
-    pub(crate) const fn charged(outcome: Outcome, charged: &Charged) -> Self {
+    pub(crate) fn charge(charged: Result<Charged, CountsInFlight>) -> Self {
+        match charged {
+            Ok(charged) => Self::charged(Outcome::Charged, &charged),
+            Err(CountsInFlight) => Self::only(Outcome::NotForThisLimit),
+        }
+    }
+
+    const fn charged(outcome: Outcome, charged: &Charged) -> Self {
         let (debt, forgiven) = (Some(charged.debt), Some(charged.forgiven));
         Self { debt, forgiven, ..Self::only(outcome) }
     }

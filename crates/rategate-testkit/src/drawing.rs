@@ -5,13 +5,6 @@
 //! the vertical distance the number of permits that calls wait for. The dashed line is the total
 //! that the limit allows. Red marks below the axis are denials, grey bars are sleeps.
 
-#![expect(
-    clippy::arithmetic_side_effects,
-    clippy::as_conversions,
-    clippy::cast_precision_loss,
-    reason = "a drawing in tenths of a pixel; no decision rests on it"
-)]
-
 use crate::report::{Allowance, Outcome, Report};
 use crate::svg::{Anchor, RIGHT, Svg};
 use crate::tape::milliseconds;

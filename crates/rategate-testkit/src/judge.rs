@@ -2,12 +2,10 @@
 
 use std::fmt::Display;
 
-use rategate_core::span;
-
 use crate::oracle::Grants;
 use crate::picture;
 use crate::report::{CheckReport, Operation, Outcome, Report, Sleep, StepReport};
-use crate::scenario::{Scenario, StepExpect};
+use crate::scenario::{Ns, Scenario, StepExpect};
 use crate::world::Happened;
 
 pub(crate) fn report(scenario: &Scenario, happened: Happened, steps: Vec<StepReport>) -> Report {
@@ -25,8 +23,9 @@ pub(crate) fn report(scenario: &Scenario, happened: Happened, steps: Vec<StepRep
     });
     let sleeps = happened.sleeps.into_iter();
     let checks = scenario.checks.iter().map(|check| {
-        let (seen, from_ns) = grants.fullest_window(check.window_ns);
-        CheckReport { window_ns: check.window_ns, at_most: check.at_most, seen, from_ns }
+        let (Ns(window_ns), at_most) = (check.window, check.at_most);
+        let (seen, from_ns) = grants.fullest_window(window_ns);
+        CheckReport { window_ns, at_most, seen, from_ns }
     });
     let mut report = Report {
         title: scenario.title.clone(),
@@ -50,12 +49,9 @@ fn mismatches(scenario: &Scenario, report: &Report) -> Vec<String> {
         compare_step(&mut mismatches, number, &step.expect, seen);
     }
     let expect = &scenario.expect;
-    if let Some(tape) = expect.tape.as_ref().filter(|tape| **tape != report.tape) {
-        mismatches.push(format!("tape is {}, expected {tape}", report.tape));
-    }
-    let elapsed = (Some(span::Text(report.elapsed_ns)), expect.elapsed_ns.map(span::Text));
-    compare(&mut mismatches, "elapsed", elapsed);
-    compare(&mut mismatches, "granted", (Some(report.granted), expect.granted));
+    compare(&mut mismatches, "tape", Some(&report.tape), expect.tape.as_ref());
+    compare(&mut mismatches, "elapsed", Some(Ns(report.elapsed_ns)), expect.elapsed);
+    compare(&mut mismatches, "granted", Some(report.granted), expect.granted);
     mismatches
 }
 
@@ -65,45 +61,39 @@ fn compare_step(
     expect: &StepExpect,
     seen: &StepReport,
 ) {
-    let mut compare_one = |what: &str, pair: (Option<u64>, Option<u64>)| {
-        let (seen, expected) = (pair.0.map(span::Text), pair.1.map(span::Text));
-        compare(mismatches, &format!("step {number}: {what}"), (seen, expected));
-    };
-    compare_one("start", (seen.start_ns, expect.start_ns));
+    let what = |what| format!("step {number}: {what}");
     // If nothing keeps the call waiting, no wait and a zero wait mean the same.
-    let nothing = expect.retry_after_ns == Some(0)
-        && seen.retry_after_ns.is_none()
-        && seen.outcome != Outcome::Denied;
-    let retry_after_ns = if nothing { Some(0) } else { seen.retry_after_ns };
-    compare_one("retry_after", (retry_after_ns, expect.retry_after_ns));
-    compare_one("wait", (seen.wait_ns, expect.wait_ns));
-    compare_one("ended", (seen.ended_ns, expect.ended_ns));
-    let what = format!("step {number}: outcome");
-    compare(mismatches, &what, (Some(seen.outcome), expect.outcome));
-    let counts = [
-        ("back", (seen.back, expect.back)),
-        ("owed", (seen.owed, expect.owed)),
-        ("debt", (seen.debt, expect.debt)),
-        ("forgiven", (seen.forgiven, expect.forgiven)),
-    ];
-    for (what, pair) in counts {
-        compare(mismatches, &format!("step {number}: {what}"), pair);
+    let nothing = expect.retry_after == Some(Ns(0)) && seen.outcome != Outcome::Denied;
+    let retry_after = seen.retry_after_ns.map(Ns).or(nothing.then_some(Ns(0)));
+    for (name, seen, expected) in [
+        ("start", seen.start_ns.map(Ns), expect.start),
+        ("retry_after", retry_after, expect.retry_after),
+        ("wait", seen.wait_ns.map(Ns), expect.wait),
+        ("ended", seen.ended_ns.map(Ns), expect.ended),
+    ] {
+        compare(mismatches, &what(name), seen, expected);
     }
-    let what = format!("step {number}: remaining");
-    compare(mismatches, &what, (Some(seen.remaining), expect.remaining));
+    compare(mismatches, &what("outcome"), Some(seen.outcome), expect.outcome);
+    for (name, seen, expected) in [
+        ("back", seen.back, expect.back),
+        ("owed", seen.owed, expect.owed),
+        ("debt", seen.debt, expect.debt),
+        ("forgiven", seen.forgiven, expect.forgiven),
+        ("remaining", Some(seen.remaining), expect.remaining),
+    ] {
+        compare(mismatches, &what(name), seen, expected);
+    }
 }
 
 fn compare<T: Display + PartialEq>(
     mismatches: &mut Vec<String>,
     what: &str,
-    (seen, expected): (Option<T>, Option<T>),
+    seen: Option<T>,
+    expected: Option<T>,
 ) {
-    match (seen, expected) {
-        (_, None) => {}
-        (Some(seen), Some(expected)) if seen == expected => {}
-        (Some(seen), Some(expected)) => {
-            mismatches.push(format!("{what} is {seen}, expected {expected}"));
-        }
-        (None, Some(expected)) => mismatches.push(format!("{what} is none, expected {expected}")),
-    }
+    let Some(expected) = expected.filter(|expected| seen.as_ref() != Some(expected)) else {
+        return;
+    };
+    let seen = seen.map_or_else(|| "none".to_owned(), |seen| seen.to_string());
+    mismatches.push(format!("{what} is {seen}, expected {expected}"));
 }

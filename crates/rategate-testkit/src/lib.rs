@@ -45,6 +45,8 @@
     clippy::arithmetic_side_effects,
     clippy::as_conversions,
     clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
     clippy::indexing_slicing,
     clippy::missing_errors_doc,
     clippy::missing_panics_doc,

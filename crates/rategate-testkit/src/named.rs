@@ -1,4 +1,4 @@
-//! Grants and holds of named calls, and what can still be done with each. A limiter remembers none
+//! Grants and holds of steps, and what can still be done with each. A limiter remembers none
 //! of this: its callers do.
 
 use std::collections::BTreeMap;
@@ -7,12 +7,8 @@ use rategate_core::fair::ClassId;
 
 use crate::report::Outcome;
 
-/// The grants of named calls, kept for later steps that settle, refund, end or cancel them.
-pub(crate) struct NamedGrants<'s, G> {
-    /// The step index of the newest call of each name.
-    steps: BTreeMap<&'s str, usize>,
-    grants: BTreeMap<usize, One<G>>,
-}
+/// The grants of steps, kept for later ones that settle, refund, end or cancel them.
+pub(crate) struct Granted<G>(BTreeMap<usize, One<G>>);
 
 pub(crate) struct One<G> {
     pub(crate) grant: G,
@@ -27,47 +23,36 @@ pub(crate) struct One<G> {
     is_used: bool,
 }
 
-impl<G> Default for NamedGrants<'_, G> {
+impl<G> Default for Granted<G> {
     fn default() -> Self {
-        Self { steps: BTreeMap::new(), grants: BTreeMap::new() }
+        Self(BTreeMap::new())
     }
 }
 
-impl<'s, G> NamedGrants<'s, G> {
-    /// Binds `name` to `step`, replacing an earlier binding.
-    pub(crate) fn name(&mut self, name: &'s str, step: usize) {
-        self.steps.insert(name, step);
-    }
-
-    /// Returns the step of that name.
-    #[cfg(feature = "library")]
-    pub(crate) fn step(&self, name: &str) -> Option<usize> {
-        self.steps.get(name).copied()
-    }
-
-    /// Records the grant of a named step.
+impl<G> Granted<G> {
+    /// Records the grant of a step.
     pub(crate) fn add(&mut self, step: usize, grant: G, class: ClassId, permits: u64) {
         let (left, is_settled, has_ended, is_used) = (permits, false, false, false);
         let one = One { grant, class, permits, left, is_settled, has_ended, is_used };
-        self.grants.insert(step, one);
+        self.0.insert(step, one);
     }
 
     /// Removes a step's grant. Returns `None` if it has been settled or refunded.
     pub(crate) fn cancel(&mut self, step: usize) -> Option<G> {
-        if self.grants.get(&step)?.is_used {
+        if self.0.get(&step)?.is_used {
             return None;
         }
-        self.grants.remove(&step).map(|one| one.grant)
+        self.0.remove(&step).map(|one| one.grant)
     }
 
-    /// Settles the grant of the named call, unless that was done, by a function that returns `None`
+    /// Settles the grant of a step, unless that was done, by a function that returns `None`
     /// if the limit has none of it. Returns the reason why nothing was settled.
     pub(crate) fn settle<T>(
         &mut self,
-        name: &str,
+        step: usize,
         settle: impl FnOnce(&One<G>) -> Option<T>,
     ) -> Result<T, Outcome> {
-        let one = self.find(name)?;
+        let one = self.find(step)?;
         // Each grant is settled once, and not after a part of it was refunded or its end.
         if !one.is_whole() {
             return Err(Outcome::TooLate);
@@ -78,14 +63,14 @@ impl<'s, G> NamedGrants<'s, G> {
         Ok(settled)
     }
 
-    /// Refunds the grant of the named call, or as much of it as is left. Returns what came back.
+    /// Refunds the grant of a step, or as much of it as is left. Returns what came back.
     pub(crate) fn refund(
         &mut self,
-        name: &str,
+        step: usize,
         permits: u64,
         refund: impl FnOnce(&One<G>, u64) -> u64,
     ) -> Result<u64, Outcome> {
-        let one = self.find(name)?;
+        let one = self.find(step)?;
         if one.has_ended || one.is_settled || one.left == 0 {
             return Err(Outcome::TooLate);
         }
@@ -95,9 +80,9 @@ impl<'s, G> NamedGrants<'s, G> {
         Ok(back)
     }
 
-    /// Ends the operations of the named call's grant. Returns its permits, if there is one.
-    pub(crate) fn end(&mut self, name: &str, end: impl FnOnce(&One<G>)) -> (Option<u64>, Outcome) {
-        let Ok(one) = self.find(name) else { return (None, Outcome::Ungranted) };
+    /// Ends the operations of a step's grant. Returns its permits, if there is one.
+    pub(crate) fn end(&mut self, step: usize, end: impl FnOnce(&One<G>)) -> (Option<u64>, Outcome) {
+        let Ok(one) = self.find(step) else { return (None, Outcome::Ungranted) };
         if !one.is_whole() {
             return (Some(one.permits), Outcome::TooLate);
         }
@@ -106,9 +91,8 @@ impl<'s, G> NamedGrants<'s, G> {
         (Some(one.permits), Outcome::Set)
     }
 
-    fn find(&mut self, name: &str) -> Result<&mut One<G>, Outcome> {
-        let step = self.steps.get(name);
-        let one = step.and_then(|step| self.grants.get_mut(step)).ok_or(Outcome::Ungranted)?;
+    fn find(&mut self, step: usize) -> Result<&mut One<G>, Outcome> {
+        let one = self.0.get_mut(&step).ok_or(Outcome::Ungranted)?;
         one.is_used = true;
         Ok(one)
     }
@@ -120,34 +104,28 @@ impl<G> One<G> {
     }
 }
 
-/// The holds of all steps. Those with a name can be committed or cancelled.
-pub(crate) struct NamedHolds<'s, H> {
-    /// The hold of the newest step of each name, if it was held.
-    named: BTreeMap<&'s str, Option<usize>>,
-    all: Vec<Option<H>>,
-}
+/// The holds of steps, until a later one commits or cancels them.
+pub(crate) struct Held<H>(BTreeMap<usize, Option<H>>);
 
-impl<H> Default for NamedHolds<'_, H> {
+impl<H> Default for Held<H> {
     fn default() -> Self {
-        Self { named: BTreeMap::new(), all: Vec::new() }
+        Self(BTreeMap::new())
     }
 }
 
-impl<'s, H> NamedHolds<'s, H> {
-    /// Records the hold of a step, or that the step has none.
-    pub(crate) fn add(&mut self, name: Option<&'s str>, hold: Option<H>) {
-        self.named.extend(name.map(|name| (name, hold.as_ref().map(|_| self.all.len()))));
-        self.all.extend(hold.map(Some));
+impl<H> Held<H> {
+    /// Records the hold of a step, if it has one.
+    pub(crate) fn add(&mut self, step: usize, hold: Option<H>) {
+        self.0.extend(hold.map(|hold| (step, Some(hold))));
     }
 
-    /// Returns the hold of that name, which ends now, or the reason why none does.
-    pub(crate) fn take(&mut self, name: &str) -> Result<H, Outcome> {
-        let at = self.named.get(name).copied().flatten().ok_or(Outcome::Ungranted)?;
-        self.all[at].take().ok_or(Outcome::TooLate)
+    /// Returns the hold of that step, which ends now, or the reason why none does.
+    pub(crate) fn take(&mut self, step: usize) -> Result<H, Outcome> {
+        self.0.get_mut(&step).ok_or(Outcome::Ungranted)?.take().ok_or(Outcome::TooLate)
     }
 
     /// Returns the holds that no step has ended.
     pub(crate) fn open(&self) -> impl Iterator<Item = &H> {
-        self.all.iter().flatten()
+        self.0.values().flatten()
     }
 }

@@ -1,13 +1,12 @@
 //! The report of a run, also as JSON, in the fields and names of the scenario contract.
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use strum::{Display, IntoStaticStr};
 
 /// The outcome of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, Display, IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Outcome {
     /// A grant or promise of all permits.
     Granted,
@@ -51,29 +50,6 @@ pub enum Outcome {
     /// A commit of a hold that had ended, so everything used was charged.
     Late,
 }
-
-const OUTCOMES: [(Outcome, &str); 20] = [
-    (Outcome::Granted, "granted"),
-    (Outcome::Denied, "denied"),
-    (Outcome::Never, "never"),
-    (Outcome::Cancelled, "cancelled"),
-    (Outcome::TooLate, "too-late"),
-    (Outcome::Set, "set"),
-    (Outcome::Peeked, "peeked"),
-    (Outcome::Waiting, "waiting"),
-    (Outcome::Full, "full"),
-    (Outcome::Evicted, "evicted"),
-    (Outcome::DeadlinePassed, "deadline-passed"),
-    (Outcome::Left, "left"),
-    (Outcome::Settled, "settled"),
-    (Outcome::Refunded, "refunded"),
-    (Outcome::Ungranted, "ungranted"),
-    (Outcome::Charged, "charged"),
-    (Outcome::NotForThisLimit, "not-for-this-limit"),
-    (Outcome::Held, "held"),
-    (Outcome::Committed, "committed"),
-    (Outcome::Late, "late"),
-];
 
 /// The report of a run on the virtual clock. All instants are nanoseconds since its start.
 #[derive(Clone, Debug, Serialize)]
@@ -241,22 +217,6 @@ impl Outcome {
     /// Returns the word of the scenario contract for this outcome.
     #[must_use]
     pub fn word(self) -> &'static str {
-        OUTCOMES.iter().find(|(outcome, _)| *outcome == self).map_or("", |(_, word)| word)
-    }
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
-    }
-}
-
-impl FromStr for Outcome {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        OUTCOMES.iter().find(|(_, word)| *word == text).map(|(outcome, _)| *outcome).ok_or_else(
-            || format!("no outcome; it is one of {}", OUTCOMES.map(|(_, word)| word).join(", ")),
-        )
+        self.into()
     }
 }

@@ -1,18 +1,15 @@
 //! Explicit calls, carried out in file order on a clock that may go backwards.
 
-use std::collections::BTreeMap;
-
-use rategate_core::debt::Charged;
-use rategate_core::error::{CountsInFlight, ExceedsCapacity};
+use rategate_core::error::ExceedsCapacity;
 use rategate_core::fair::ClassId;
 use rategate_core::holds::{Committed, Hold, HoldVerdict};
 use rategate_core::queue::{Outcome as Ended, Request};
 use rategate_core::verdict::{Grant, Settled, Verdict};
 
 use crate::answer::Answer;
-use crate::named::{NamedGrants, NamedHolds};
+use crate::named::{Granted, Held};
 use crate::report::{Outcome, StepReport};
-use crate::scenario::{Call, Scenario, Step};
+use crate::scenario::{Call, Ns, Scenario, Step};
 use crate::wait_queue::{QueuedLimits, Waiter};
 use crate::world::Subject;
 
@@ -23,13 +20,9 @@ pub(crate) struct Steps<'s> {
     to_come: std::slice::Iter<'s, Step>,
     /// The newest reading of the clock.
     seen_ns: u64,
-    /// The index of the reservation with each name.
-    reserved: BTreeMap<&'s str, usize>,
-    /// The index of the wait with each name.
-    waits: BTreeMap<&'s str, usize>,
     /// Each with its index among all grants.
-    given: NamedGrants<'s, (Grant, usize)>,
-    held: NamedHolds<'s, (Hold, usize)>,
+    given: Granted<(Grant, usize)>,
+    held: Held<(Hold, usize)>,
     pub(crate) reports: Vec<StepReport>,
 }
 
@@ -40,10 +33,8 @@ impl<'s> Steps<'s> {
             all: &scenario.steps,
             to_come: scenario.steps.iter(),
             seen_ns: scenario.clock_start_ns,
-            reserved: BTreeMap::new(),
-            waits: BTreeMap::new(),
-            given: NamedGrants::default(),
-            held: NamedHolds::default(),
+            given: Granted::default(),
+            held: Held::default(),
             reports: Vec::new(),
         }
     }
@@ -76,7 +67,7 @@ impl<'s> Steps<'s> {
         self.seen_ns = limits.clamp(self.seen_ns.max(reading_ns));
         let now_ns = self.seen_ns;
         let before = limits.remaining(now_ns);
-        let (call, permits, answer) = self.call(&step.call, now_ns, limits, grants);
+        let (call, permits, answer) = self.call(step, now_ns, limits, grants);
         let remaining = match step.call {
             Call::Peek { .. } => before,
             _ => limits.remaining(now_ns),
@@ -118,15 +109,11 @@ impl<'s> Steps<'s> {
     ) {
         let start_ns = self.start_ns;
         let since_start = |instant_ns: u64| instant_ns.saturating_sub(start_ns);
-        let Some(report) = self.reports.get_mut(step) else { return };
-        if let Ended::Granted(grant) = ended {
-            grants.push((grant.start_ns, grant.permits));
-            let call = self.all.get(step).map(|step| &step.call);
-            if let Some(&Call::Wait { name: Some(_), class, .. }) = call {
-                self.given.add(step, (grant, grants.len() - 1), class, grant.permits);
-            }
+        if let (Ended::Granted(grant), Call::Wait { class, .. }) = (ended, &self.all[step].call) {
+            self.give(step, grant, *class, grants);
         }
         let answer = Answer::ended(ended);
+        let report = &mut self.reports[step];
         report.outcome = answer.outcome;
         report.start_ns = answer.start_ns.map(since_start);
         report.scheduled_ns = answer.scheduled_ns.map(since_start);
@@ -137,40 +124,28 @@ impl<'s> Steps<'s> {
 
     fn call(
         &mut self,
-        call: &'s Call,
+        step: &Step,
         now_ns: u64,
         limits: &mut QueuedLimits<impl Subject>,
         grants: &mut Vec<(u64, u64)>,
     ) -> (&'static str, Option<u64>, Answer) {
-        match call {
-            Call::Try { permits, name } => {
+        let (own, of) = (self.reports.len(), step.of);
+        match &step.call {
+            Call::Try { permits } => {
                 let verdict = limits.try_acquire(now_ns, *permits);
-                let (answer, grant) = granted(verdict, *permits, grants);
-                self.give(name.as_deref(), grant, ClassId::FIRST, grants);
-                ("try", Some(*permits), answer)
+                ("try", Some(*permits), self.granted(own, verdict, grants))
             }
-            Call::Reserve { permits, name, max_wait_ns } => {
-                let verdict = limits.reserve(now_ns, *permits, *max_wait_ns);
-                let (answer, grant) = granted(verdict, *permits, grants);
-                if let Some(name) = name {
-                    self.reserved.insert(name, self.reports.len());
-                }
-                self.give(name.as_deref(), grant, ClassId::FIRST, grants);
-                ("reserve", Some(*permits), answer)
+            Call::Reserve { permits, max_wait } => {
+                let verdict = limits.reserve(now_ns, *permits, max_wait.map(|Ns(ns)| ns));
+                ("reserve", Some(*permits), self.granted(own, verdict, grants))
             }
-            Call::Wait { permits, name, max_wait_ns, class } => {
-                let step = self.reports.len();
-                if let Some(name) = name {
-                    self.waits.insert(name, step);
-                }
-                let request = Request::of(*permits).within(*max_wait_ns).in_class(*class);
-                let waited = limits.wait(now_ns, request, Waiter::Step(step));
-                self.give(name.as_deref(), None, *class, grants);
-                let answer = match waited {
+            Call::Wait { permits, max_wait, class } => {
+                let request = Request::of(*permits).within(max_wait.map(|Ns(ns)| ns));
+                let request = request.in_class(*class);
+                let answer = match limits.wait(now_ns, request, Waiter::Step(own)) {
                     Ok(None) => Answer::only(Outcome::Waiting),
                     Ok(Some(grant)) => {
-                        grants.push((grant.start_ns, *permits));
-                        self.give(name.as_deref(), Some(grant), *class, grants);
+                        self.give(own, grant, *class, grants);
                         Answer { ended_ns: Some(now_ns), ..Answer::granted(&grant) }
                     }
                     Err(rejected) => {
@@ -179,23 +154,25 @@ impl<'s> Steps<'s> {
                 };
                 ("wait", Some(*permits), answer)
             }
-            Call::Leave { name } => {
-                let (permits, outcome) = self.leave(name, now_ns, limits);
-                ("leave", permits, Answer::only(outcome))
+            Call::Leave {} => {
+                let in_time = limits.leave(now_ns, Waiter::Step(of));
+                let outcome = if in_time { Outcome::Left } else { Outcome::TooLate };
+                let wait = &mut self.reports[of];
+                if in_time {
+                    wait.outcome = outcome;
+                    wait.ended_ns = Some(now_ns.saturating_sub(self.start_ns));
+                }
+                ("leave", wait.permits, Answer::only(outcome))
             }
             Call::Release { permits } => {
                 limits.release(now_ns, *permits);
                 ("release", Some(*permits), Answer::only(Outcome::Set))
             }
-            Call::End { name, ending } => {
-                let (permits, outcome) = self.given.end(name, |one| {
+            Call::End { outcome: ending } => {
+                let (permits, outcome) = self.given.end(of, |one| {
                     limits.release_with_outcome(now_ns, &one.grant.0, *ending);
                 });
                 ("release", permits, Answer::only(outcome))
-            }
-            Call::Cancel { name } => {
-                let (permits, outcome) = self.cancel(name, now_ns, limits, grants);
-                ("cancel", permits, Answer::only(outcome))
             }
             Call::Set { limits: policies } => {
                 // The reader of the file has checked that the policies are of equal kinds.
@@ -216,21 +193,22 @@ impl<'s> Steps<'s> {
                 };
                 ("peek", Some(*permits), answer)
             }
-            _ => self.correct(call, now_ns, limits, grants),
+            _ => self.correct(step, now_ns, limits, grants),
         }
     }
 
     /// Carries out a call that corrects what was granted, or holds permits and ends them.
     fn correct(
         &mut self,
-        call: &'s Call,
+        step: &Step,
         now_ns: u64,
         limits: &mut QueuedLimits<impl Subject>,
         grants: &mut Vec<(u64, u64)>,
     ) -> (&'static str, Option<u64>, Answer) {
-        match call {
-            Call::Settle { name, actual } => {
-                let settled = self.given.settle(name, |one| {
+        let (own, of) = (self.reports.len(), step.of);
+        match &step.call {
+            Call::Settle { actual } => {
+                let settled = self.given.settle(of, |one| {
                     let (grant, index) = &one.grant;
                     let settled = limits.settle(now_ns, one.class, grant, *actual).ok()?;
                     let answer = Answer::settled(Outcome::Settled, settled);
@@ -242,8 +220,8 @@ impl<'s> Steps<'s> {
                 });
                 ("settle", Some(*actual), settled.unwrap_or_else(Answer::only))
             }
-            Call::Refund { name, permits } => {
-                let back = self.given.refund(name, *permits, |one, permits| {
+            Call::Refund { permits } => {
+                let back = self.given.refund(of, *permits, |one, permits| {
                     let (grant, index) = &one.grant;
                     let back = limits.refund(now_ns, one.class, grant, permits);
                     let used = &mut grants[*index].1;
@@ -253,21 +231,22 @@ impl<'s> Steps<'s> {
                 ("refund", Some(*permits), back.map_or_else(Answer::only, Answer::refunded))
             }
             Call::Charge { permits } => {
-                let answer = charged(limits.charge(now_ns, *permits), now_ns, grants);
-                ("charge", Some(*permits), answer)
+                let charged = limits.charge(now_ns, *permits);
+                grants.extend(charged.ok().map(|charged| (now_ns, charged.booked)));
+                ("charge", Some(*permits), Answer::charge(charged))
             }
-            Call::Hold { permits, ttl_ns, name } => {
-                let (answer, hold) = match limits.try_hold(now_ns, *permits, *ttl_ns) {
+            Call::Hold { permits, ttl } => {
+                let (answer, hold) = match limits.try_hold(now_ns, *permits, ttl.0) {
                     Ok(HoldVerdict::Held(hold)) => (Answer::held(now_ns), Some(hold)),
                     Ok(HoldVerdict::Denied(denial)) => (Answer::denied(denial), None),
                     Err(_) => (Answer::only(Outcome::Never), None),
                 };
-                self.held.add(name.as_deref(), hold.map(|hold| (hold, grants.len())));
+                self.held.add(own, hold.map(|hold| (hold, grants.len())));
                 grants.extend(hold.map(|hold| (now_ns, hold.permits)));
                 ("hold", Some(*permits), answer)
             }
-            Call::Commit { name, actual } => {
-                let committed = self.held.take(name).map(|(hold, index)| {
+            Call::Commit { actual } => {
+                let committed = self.held.take(of).map(|(hold, index)| {
                     let committed = limits.commit(now_ns, hold, *actual);
                     // All that was used in time counts from the start. What is charged counts from
                     // now on.
@@ -282,8 +261,8 @@ impl<'s> Steps<'s> {
                 });
                 ("commit", Some(*actual), committed.unwrap_or_else(Answer::only))
             }
-            Call::CancelHold { name } => {
-                let cancelled = self.held.take(name).map(|(hold, index)| {
+            Call::Cancel {} if matches!(self.all[of].call, Call::Hold { .. }) => {
+                let cancelled = self.held.take(of).map(|(hold, index)| {
                     grants[index].1 = 0;
                     let outcome = match limits.commit(now_ns, hold, 0) {
                         Committed::InTime(_) => Outcome::Cancelled,
@@ -294,48 +273,21 @@ impl<'s> Steps<'s> {
                 let (permits, outcome) = cancelled.unwrap_or_else(|outcome| (None, outcome));
                 ("cancel", permits, Answer::only(outcome))
             }
+            Call::Cancel {} => {
+                let reserved = self.given.cancel(of);
+                let permits = reserved.map(|(grant, _)| grant.permits);
+                let outcome = match reserved {
+                    Some((grant, index)) if limits.cancel(now_ns, grant.ticket) => {
+                        // A cancelled grant was never used.
+                        grants[index].1 = 0;
+                        Outcome::Cancelled
+                    }
+                    _ => Outcome::TooLate,
+                };
+                ("cancel", permits, Answer::only(outcome))
+            }
             other => unreachable!("{other:?} corrects nothing"),
         }
-    }
-
-    fn leave(
-        &mut self,
-        name: &str,
-        now_ns: u64,
-        limits: &mut QueuedLimits<impl Subject>,
-    ) -> (Option<u64>, Outcome) {
-        let wait = self.waits.get(name).copied();
-        let in_time = wait.is_some_and(|step| limits.leave(now_ns, Waiter::Step(step)));
-        let ended_ns = now_ns.saturating_sub(self.start_ns);
-        let wait = wait.and_then(|step| self.reports.get_mut(step));
-        let permits = wait.as_ref().and_then(|wait| wait.permits);
-        if let Some(wait) = wait.filter(|_| in_time) {
-            wait.outcome = Outcome::Left;
-            wait.ended_ns = Some(ended_ns);
-        }
-        (permits, if in_time { Outcome::Left } else { Outcome::TooLate })
-    }
-
-    fn cancel(
-        &mut self,
-        name: &str,
-        now_ns: u64,
-        limits: &mut QueuedLimits<impl Subject>,
-        grants: &mut [(u64, u64)],
-    ) -> (Option<u64>, Outcome) {
-        let reserved = self.reserved.get(name).and_then(|&step| self.given.cancel(step));
-        let permits = reserved.map(|(grant, _)| grant.permits);
-        let outcome = match reserved {
-            Some((grant, index)) if limits.cancel(now_ns, grant.ticket) => {
-                // A cancelled grant was never used.
-                if let Some((_, permits)) = grants.get_mut(index) {
-                    *permits = 0;
-                }
-                Outcome::Cancelled
-            }
-            _ => Outcome::TooLate,
-        };
-        (permits, outcome)
     }
 
     /// Takes back what the holds kept that ended by `end_ns` without a commit.
@@ -345,44 +297,25 @@ impl<'s> Steps<'s> {
         }
     }
 
-    /// Records the immediate grant of the next step to be reported, if the step has a name.
-    fn give(
-        &mut self,
-        name: Option<&'s str>,
-        grant: Option<Grant>,
-        class: ClassId,
-        grants: &[(u64, u64)],
-    ) {
-        let Some(name) = name else { return };
-        let step = self.reports.len();
-        self.given.name(name, step);
-        if let Some(grant) = grant {
-            self.given.add(step, (grant, grants.len() - 1), class, grant.permits);
-        }
+    /// Records the grant of a step.
+    fn give(&mut self, step: usize, grant: Grant, class: ClassId, grants: &mut Vec<(u64, u64)>) {
+        self.given.add(step, (grant, grants.len()), class, grant.permits);
+        grants.push((grant.start_ns, grant.permits));
     }
-}
 
-fn charged(
-    charged: Result<Charged, CountsInFlight>,
-    now_ns: u64,
-    grants: &mut Vec<(u64, u64)>,
-) -> Answer {
-    let Ok(charged) = charged else { return Answer::only(Outcome::NotForThisLimit) };
-    grants.push((now_ns, charged.booked));
-    Answer::charged(Outcome::Charged, &charged)
-}
-
-fn granted(
-    verdict: Result<Verdict, ExceedsCapacity>,
-    permits: u64,
-    grants: &mut Vec<(u64, u64)>,
-) -> (Answer, Option<Grant>) {
-    match verdict {
-        Ok(Verdict::Granted(grant)) => {
-            grants.push((grant.start_ns, permits));
-            (Answer::granted(&grant), Some(grant))
+    fn granted(
+        &mut self,
+        step: usize,
+        verdict: Result<Verdict, ExceedsCapacity>,
+        grants: &mut Vec<(u64, u64)>,
+    ) -> Answer {
+        match verdict {
+            Ok(Verdict::Granted(grant)) => {
+                self.give(step, grant, ClassId::FIRST, grants);
+                Answer::granted(&grant)
+            }
+            Ok(Verdict::Denied(denial)) => Answer::denied(denial),
+            Err(_) => Answer::only(Outcome::Never),
         }
-        Ok(Verdict::Denied(denial)) => (Answer::denied(denial), None),
-        Err(_) => (Answer::only(Outcome::Never), None),
     }
 }

@@ -2,13 +2,6 @@
 //!
 //! Coordinates are cut to tenths of a pixel, so that equal figures give equal bytes.
 
-#![expect(
-    clippy::arithmetic_side_effects,
-    clippy::as_conversions,
-    clippy::cast_precision_loss,
-    reason = "a drawing in tenths of a pixel; no decision rests on it"
-)]
-
 use std::fmt::{Display, Write as _};
 
 /// The width of all pictures, in pixels.

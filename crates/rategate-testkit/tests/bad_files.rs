@@ -8,11 +8,11 @@ type Case = (&'static str, Option<usize>, &'static [&'static str]);
 const CASES: &[Case] = &[
     ("", Some(1), &["[limit]"]),
     ("[limit\n", Some(1), &["not TOML"]),
-    ("limit = 3\n", Some(1), &["whole number", "table"]),
-    ("[limit]\nrate = \"5/s\"\n", Some(1), &["policy", "gcra"]),
+    ("limit = 3\n", Some(1), &["`limit`", "table"]),
+    ("[limit]\nrate = \"5/s\"\n", Some(1), &["needs the key `policy`"]),
     ("[limit]\npolicy = \"leaky\"\n", Some(2), &["leaky", "sliding-log"]),
-    ("[limit]\npolicy = \"gcra\"\n", Some(1), &["`rate`", "5/s"]),
-    ("[limit]\npolicy = \"adaptive\"\n", Some(1), &["`ceiling`", "ceiling = 200"]),
+    ("[limit]\npolicy = \"gcra\"\n", Some(1), &["needs the key `rate`"]),
+    ("[limit]\npolicy = \"adaptive\"\n", Some(1), &["needs the key `ceiling`"]),
     ("[limit]\npolicy = \"adaptive\"\nceiling = 0\n", Some(1), &["floor <= first <= ceiling"]),
     (
         "[limit]\npolicy = \"adaptive\"\nfloor = 5\nceiling = 4\n",
@@ -33,15 +33,23 @@ const CASES: &[Case] = &[
     (
         "[limit]\npolicy = \"adaptive\"\nceiling = 9\nmethod = \"vegas\"\n",
         Some(4),
-        &["`method`", "\"knee\" or \"aimd\""],
+        &["`method`", "`vegas`", "`knee` or `aimd`"],
     ),
     (
         "[limit]\npolicy = \"adaptive\"\nceiling = 9\nrate = \"1/s\"\n",
         Some(4),
-        &["unknown key `rate`"],
+        &["unknown keys: rate", "ceiling"],
     ),
-    ("[limit]\npolicy = \"adaptive-rate\"\nceiling = \"9/s\"\n", Some(1), &["`floor`", "1/s"]),
-    ("[limit]\npolicy = \"adaptive-rate\"\nfloor = \"9/s\"\n", Some(1), &["`ceiling`", "100/s"]),
+    (
+        "[limit]\npolicy = \"adaptive-rate\"\nceiling = \"9/s\"\n",
+        Some(1),
+        &["needs the key `floor`"],
+    ),
+    (
+        "[limit]\npolicy = \"adaptive-rate\"\nfloor = \"9/s\"\n",
+        Some(1),
+        &["needs the key `ceiling`"],
+    ),
     (
         "[limit]\npolicy = \"adaptive-rate\"\nfloor = \"9/s\"\nceiling = \"8/s\"\n",
         Some(1),
@@ -55,7 +63,7 @@ const CASES: &[Case] = &[
     (
         "[limit]\npolicy = \"adaptive-rate\"\nfloor = \"1/s\"\nceiling = \"8/s\"\nmethod = \"aimd\"\n",
         Some(5),
-        &["unknown key `method`"],
+        &["unknown keys: method", "burst"],
     ),
     ("[limit]\npolicy = \"gcra\"\nrate = \"5\"\n", Some(3), &["`rate`", "N/PERIOD"]),
     ("[limit]\npolicy = \"gcra\"\nrate = 5\n", Some(3), &["`rate`", "quotes"]),
@@ -76,7 +84,7 @@ const CASES: &[Case] = &[
     (
         "[limit]\npolicy = \"gcra\"\nrate = \"5/s\"\nbrust = 2\n",
         Some(4),
-        &["unknown key `brust`", "burst"],
+        &["unknown keys: brust", "rate, burst"],
     ),
     (
         "[limit]\npolicy = \"sliding-log\"\npermits = 5\nperiod = \"0s\"\n",
@@ -165,12 +173,12 @@ const CASES: &[Case] = &[
     (
         "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[arrivals]]\nshape = \"constant:1/s@9s\"\nrate = \"1/s\"\n",
         Some(6),
-        &["the shape has its own rate"],
+        &["`rate` is given by the shape too"],
     ),
     (
         "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[arrivals]]\nshape = \"constant:1/s@9s\"\nseed = 7\n",
         Some(6),
-        &["the shape has its own seed"],
+        &["`seed` is given by the shape too"],
     ),
     (
         "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[arrivals]]\ncount = 9\nshape = \"poisson\"\n",
@@ -214,7 +222,7 @@ const CASES: &[Case] = &[
     (
         "[limit]\npolicy = \"concurrency\"\npermits = 1\n[queue]\nwaiters = 3\n",
         Some(4),
-        &["[queue]", "call = \"wait\""],
+        &["`queue`", "call = \"wait\""],
     ),
     (
         "[limit]\npolicy = \"concurrency\"\npermits = 1\n[queue]\nwaiters = 0\n\
@@ -250,7 +258,7 @@ const CASES: &[Case] = &[
         "[limit]\npolicy = \"concurrency\"\npermits = 1\n[queue]\nlength = 3\n\
          [[step]]\nat = \"0s\"\ncall = \"wait\"\n",
         Some(5),
-        &["unknown key `length`", "waiters, permits, on_full"],
+        &["unknown key `length`", "`waiters`, `permits`, `on_full`"],
     ),
     (
         "[limit]\npolicy = \"concurrency\"\npermits = 1\n[[step]]\nat = \"0s\"\ncall = \"leave\"\n",
@@ -304,7 +312,7 @@ const CASES: &[Case] = &[
     (
         "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[step]]\nat = \"0s\"\ncall = \"release\"\n",
         Some(6),
-        &["released", "concurrency"],
+        &["outcome", "concurrency"],
     ),
     (
         "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[step]]\nat = \"0s\"\ncall = \"release\"\noutcome = \"served\"\n",
@@ -314,25 +322,25 @@ const CASES: &[Case] = &[
     (
         "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[step]]\nat = \"0s\"\ncall = \"release\"\nname = \"a\"\noutcome = \"served\"\n",
         Some(7),
-        &["no earlier try, reserve or wait", "a"],
+        &["no earlier try, reserve, wait", "a"],
     ),
     (
         "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[step]]\nat = \"0s\"\ncall = \"try\"\nname = \"a\"\n\
          [[step]]\nat = \"0s\"\ncall = \"release\"\nname = \"a\"\noutcome = \"failed\"\n",
         Some(12),
-        &["`outcome`", "is \"failed\"", "\"served\", \"dropped\" or \"ignored\""],
+        &["`outcome`", "`failed`", "`served`, `dropped`, `ignored`"],
     ),
     (
         "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[[step]]\nat = \"0s\"\ncall = \"try\"\nname = \"a\"\n\
          [[step]]\nat = \"0s\"\ncall = \"release\"\nname = \"a\"\noutcome = \"served\"\npermits = 1\n",
         Some(13),
-        &["unknown key `permits`"],
+        &["unknown keys: permits", "outcome"],
     ),
     (
         "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = 1 }\n\
          [[step]]\nat = \"0s\"\ncall = \"wait\"\nclass = \"fast\"\n",
         Some(9),
-        &["`class`", "\"fast\"", "\"slow\""],
+        &["`class`", "\"fast\"", "one of slow"],
     ),
     (
         "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n\
@@ -344,13 +352,13 @@ const CASES: &[Case] = &[
         "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = 0 }\n\
          [[step]]\nat = \"0s\"\ncall = \"wait\"\n",
         Some(5),
-        &["`slow` of classes", "at least 1"],
+        &["`slow`", "at least 1"],
     ),
     (
         "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = \"1\" }\n\
          [[step]]\nat = \"0s\"\ncall = \"wait\"\n",
         Some(5),
-        &["`slow` of classes", "whole number"],
+        &["`slow`", "whole number"],
     ),
     (
         "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = [\"slow\"]\n\
@@ -361,28 +369,28 @@ const CASES: &[Case] = &[
     (
         "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = 1 }\n",
         Some(4),
-        &["[queue]", "call = \"wait\""],
+        &["`queue`", "call = \"wait\""],
     ),
     (
         "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = 1 }\n\
          [[step]]\nat = \"0s\"\ncall = \"wait\"\n\
          [[step]]\nat = \"0s\"\ncall = \"try\"\nclass = \"slow\"\n",
         Some(12),
-        &["unknown key `class`"],
+        &["unknown keys: class", "permits"],
     ),
     (
         "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = 1 }\n\
          [[step]]\nat = \"0s\"\ncall = \"wait\"\n\
          [[arrivals]]\nrate = \"1/s\"\ncount = 1\nclass = \"slow\"\n",
         Some(12),
-        &["`class` of [[arrivals]]", "call = \"wait\""],
+        &["`class`", "call = \"wait\""],
     ),
     (
         "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = 1 }\n\
          [[step]]\nat = \"0s\"\ncall = \"wait\"\n\
          [[caller]]\noperations = 1\ncall = \"wait\"\nclass = \"fats\"\n",
         Some(12),
-        &["`class` of [[caller]]", "\"slow\""],
+        &["`class`", "one of slow"],
     ),
     (
         "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n[queue]\nclasses = { slow = 1 }\n\
@@ -420,7 +428,7 @@ const CASES: &[Case] = &[
         "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n\
          [[step]]\nat = \"0s\"\ncall = \"settle\"\nname = \"a\"\nactual = 1\n",
         Some(7),
-        &["no earlier try, reserve or wait", "a"],
+        &["no earlier try, reserve, wait", "a"],
     ),
     (
         "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n\
@@ -434,7 +442,7 @@ const CASES: &[Case] = &[
          [[step]]\nat = \"0s\"\ncall = \"try\"\nname = \"a\"\n\
          [[step]]\nat = \"0s\"\ncall = \"refund\"\nname = \"b\"\n",
         Some(11),
-        &["no earlier try, reserve or wait", "b"],
+        &["no earlier try, reserve, wait", "b"],
     ),
     (
         "[limit]\npolicy = \"gcra\"\nrate = \"1/s\"\n\
@@ -461,14 +469,13 @@ const CASES: &[Case] = &[
 
 #[test]
 fn bad_files_name_the_line_the_key_and_what_is_right() {
-    for (text, line, words) in CASES {
+    let missed = CASES.iter().filter_map(|(text, line, words)| {
         let error = Scenario::parse(text).expect_err(text);
-        assert_eq!(error.line, *line, "{text}\n{error}");
-        for word in *words {
-            assert!(error.message.contains(word), "{text}\n`{word}` is not in: {error}");
-        }
-        assert!(!error.message.contains('\n'), "{text}\none line: {error}");
-    }
+        let has_all = words.iter().all(|word| error.message.contains(word));
+        let is_right = error.line == *line && has_all && !error.message.contains('\n');
+        (!is_right).then(|| format!("{text:?}: {line:?}, {words:?}, not {error}"))
+    });
+    assert_eq!(missed.collect::<Vec<_>>(), Vec::<String>::new());
 }
 
 /// The first class is that of all callers that name none, so 255 of 256 classes can have a name.

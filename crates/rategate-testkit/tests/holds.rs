@@ -64,11 +64,11 @@ fn passes(limit: &AnyPolicy, list: &[Used], now_ns: u64, permits: u64) -> bool {
 struct Judge<'s> {
     scenario: &'s Scenario,
     list: Vec<Used>,
-    /// The holds by name, each with its place in the list until a call has ended it.
-    named: BTreeMap<&'s str, Option<usize>>,
+    /// The holds by step, each with its place in the list until a call has ended it.
+    held: BTreeMap<usize, Option<usize>>,
 }
 
-impl<'s> Judge<'s> {
+impl Judge<'_> {
     fn passes(&self, now_ns: u64, permits: u64) -> bool {
         self.scenario.limits.iter().all(|limit| passes(limit, &self.list, now_ns, permits))
     }
@@ -111,10 +111,10 @@ impl<'s> Judge<'s> {
         }
     }
 
-    /// Ends the hold of that name, of which `actual` permits were used. Returns what was used too
+    /// Ends the hold of a step, of which `actual` permits were used. Returns what was used too
     /// much, and the expected outcome.
-    fn end(&mut self, name: &str, now_ns: u64, actual: u64) -> (u64, Outcome) {
-        let Some(place) = self.named.get_mut(name) else { return (0, Outcome::Ungranted) };
+    fn end(&mut self, of: usize, now_ns: u64, actual: u64) -> (u64, Outcome) {
+        let Some(place) = self.held.get_mut(&of) else { return (0, Outcome::Ungranted) };
         let Some(at) = place.take() else { return (0, Outcome::TooLate) };
         let held = &mut self.list[at];
         if held.end_ns <= now_ns {
@@ -125,25 +125,23 @@ impl<'s> Judge<'s> {
         (short, Outcome::Committed)
     }
 
-    fn step(&mut self, about: &str, call: &'s Call, now_ns: u64, seen: &StepReport) {
-        match call {
+    fn step(&mut self, about: &str, own: usize, now_ns: u64, seen: &StepReport) {
+        let step = &self.scenario.steps[own];
+        match &step.call {
             Call::Try { .. } => self.request(about, now_ns, seen, None),
-            Call::Hold { ttl_ns, name, .. } => {
+            Call::Hold { ttl, .. } => {
                 let before = self.list.len();
-                self.request(about, now_ns, seen, Some(now_ns + ttl_ns));
-                if let Some(name) = name.as_deref() {
-                    self.named.remove(name);
-                    let was_held = seen.outcome == Outcome::Held;
-                    self.named.extend(was_held.then_some((name, Some(before))));
-                }
+                self.request(about, now_ns, seen, Some(now_ns + ttl.0));
+                let was_held = seen.outcome == Outcome::Held;
+                self.held.extend(was_held.then_some((own, Some(before))));
             }
-            Call::Commit { name, actual } => {
-                let (more, outcome) = self.end(name, now_ns, *actual);
+            Call::Commit { actual } => {
+                let (more, outcome) = self.end(step.of, now_ns, *actual);
                 assert_eq!(seen.outcome, outcome, "{about}");
                 self.take(now_ns, more, u64::MAX);
             }
-            Call::CancelHold { name } => {
-                let outcome = match self.end(name, now_ns, 0).1 {
+            Call::Cancel {} => {
+                let outcome = match self.end(step.of, now_ns, 0).1 {
                     Outcome::Committed => Outcome::Cancelled,
                     Outcome::Late => Outcome::TooLate,
                     other => other,
@@ -173,10 +171,10 @@ impl<'s> Judge<'s> {
 fn judge(about: &str, text: &str) -> Vec<StepReport> {
     let scenario = Scenario::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     let report = world::run(&scenario);
-    let mut judge = Judge { scenario: &scenario, list: Vec::new(), named: BTreeMap::new() };
-    for (number, (step, seen)) in (1..).zip(scenario.steps.iter().zip(&report.steps)) {
-        let now_ns = scenario.clock_start_ns + step.at_ns;
-        judge.step(&format!("{about}, step {number}"), &step.call, now_ns, seen);
+    let mut judge = Judge { scenario: &scenario, list: Vec::new(), held: BTreeMap::new() };
+    for (own, seen) in report.steps.iter().enumerate() {
+        let now_ns = scenario.clock_start_ns + seen.at_ns;
+        judge.step(&format!("{about}, step {}", own + 1), own, now_ns, seen);
     }
     let end_ns = scenario.clock_start_ns + report.elapsed_ns;
     let used: u64 = judge.list.iter().map(|used| used.permits_at(end_ns)).sum();

@@ -21,7 +21,7 @@ to = \"2s\"
 fn nonsense_is_refused_with_its_line() {
     assert!(ServerFile::parse(GOOD).is_ok());
     let cases = [
-        ("controller = \"knee\"", "controller = \"hill\"", 3, "\"knee\""),
+        ("controller = \"knee\"", "controller = \"hill\"", 3, "`knee` or `aimd`"),
         ("controller = \"knee\"", "controller = \"knee\"\nfloor = 0", 2, "1 <= floor"),
         ("controller = \"knee\"", "controller = \"knee\"\nfirst = 5000", 2, "1 <= floor"),
         ("controller = \"knee\"", "controller = \"knee\"\nspeed = 1", 4, "unknown key `speed`"),
@@ -35,7 +35,7 @@ fn nonsense_is_refused_with_its_line() {
             "order of time",
         ),
         ("workers = 10", "workers = []", 5, "is empty"),
-        ("mean = \"10ms\"", "mean = 10", 6, "a duration in quotes"),
+        ("mean = \"10ms\"", "mean = 10", 6, "text in quotes"),
         ("mean = \"10ms\"", "from = \"2ms\", to = \"1ms\"", 6, "the lesser one first"),
         ("mean = \"10ms\"", "mean = \"1ms\", to = \"1ms\"", 6, "`mean` alone"),
         (
@@ -73,21 +73,16 @@ fn nonsense_is_refused_with_its_line() {
         ("rate = \"100/s\"", "rate = \"1/s\"\nshape = \"constant:5/s\"", 8, "leave out one"),
         ("rate = \"100/s\"", "rate = \"1/s\"\nshare = 0", 9, "1 to 100"),
         ("rate = \"100/s\"", "rate = \"1/s\"\nshare = 356", 9, "1 to 100"),
-        (
-            "rate = \"100/s\"",
-            "rate = \"1/s\"\nlimit_of = 1",
-            9,
-            "above, from 1, of which there are 0",
-        ),
+        ("rate = \"100/s\"", "rate = \"1/s\"\nlimit_of = 1", 9, "from 1, of which there are 0"),
         ("to = \"2s\"", "to = \"2s\"\nclient = 0", 12, "of which there are 1"),
         ("to = \"2s\"", "to = \"2s\"\nclient = 2", 12, "of which there are 1"),
         ("to = \"2s\"", "to = \"1s\"", 11, "must be after `from`"),
         ("to = \"2s\"", "to = \"61min\"", 11, "at most \"1h\""),
         ("to = \"2s\"", "to = \"2s\"\ngoodput = \"all\"", 12, "a number"),
         ("to = \"2s\"", "to = \"2s\"\ngoodput = 101", 12, "at most 100"),
-        ("to = \"2s\"", "to = \"2s\"\nshed = 1.55", 12, "one decimal"),
+        ("to = \"2s\"", "to = \"2s\"\nshed = 1.55", 12, "thousandths"),
         ("to = \"2s\"", "to = \"2s\"\njain = 95", 12, "at most 1"),
-        ("workers = 10", "workers = [10, 20]", 5, "must be a table"),
+        ("workers = 10", "workers = [10, 20]", 5, "expected a table"),
     ];
     for (good, bad, line, reported) in cases {
         let error = ServerFile::parse(&GOOD.replace(good, bad)).unwrap_err();

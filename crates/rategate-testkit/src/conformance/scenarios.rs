@@ -164,15 +164,15 @@ fn is_stepwise(scenario: &Scenario) -> bool {
 /// Returns `true` if every call waits, for as long as it takes, in one queue.
 fn is_one_queue(scenario: &Scenario) -> bool {
     let waits = |call: &Call| match call {
-        Call::Reserve { max_wait_ns, .. } => max_wait_ns.is_none(),
-        Call::Wait { max_wait_ns, class, .. } => max_wait_ns.is_none() && class.index() == 0,
+        Call::Reserve { max_wait, .. } => max_wait.is_none(),
+        Call::Wait { max_wait, class, .. } => max_wait.is_none() && class.index() == 0,
         _ => false,
     };
     let holds = scenario.limits.iter().any(|limit| matches!(limit, AnyPolicy::Concurrency(_)));
     !holds
         && scenario.steps.iter().all(|step| waits(&step.call))
         && scenario.classes.is_empty()
-        && scenario.arrivals.iter().all(|arrivals| arrivals.call_mode != CallMode::Try)
+        && scenario.arrivals.iter().all(|arrivals| arrivals.call != CallMode::Try)
 }
 
 /// Returns `true` if every call starts at some instant, except those that never could.
@@ -218,10 +218,11 @@ fn play<A: Arena>(arena: &A, name: &str, scenario: &Scenario, report: &Report) {
     arena.set_now_us(start_us);
     let client = StoreClient::new(&arena.store(), &rules, name);
     if is_stepwise(scenario) {
-        let mut play = Steps { client, given: BTreeMap::new(), settled: BTreeMap::new() };
-        for (number, (step, expected)) in (1..).zip(scenario.steps.iter().zip(&report.steps)) {
+        let mut play = Steps { client, given: BTreeMap::new() };
+        for (number, (step, expected)) in (1_usize..).zip(scenario.steps.iter().zip(&report.steps))
+        {
             arena.set_now_us(start_us + step.at_ns / 1_000);
-            play.step(&format!("{name}, step {number}"), &step.call, expected);
+            play.step(&format!("{name}, step {number}"), number - 1, step, expected);
         }
     } else {
         play_queue(arena, name, &client, (start_us, report));
@@ -229,24 +230,21 @@ fn play<A: Arena>(arena: &A, name: &str, scenario: &Scenario, report: &Report) {
 }
 
 /// A file in which no call waits.
-struct Steps<'s, S: rategate::store::Store> {
+struct Steps<S: rategate::store::Store> {
     client: StoreClient<S>,
-    given: BTreeMap<&'s str, (Receipt, u64)>,
-    /// The number of permits refunded of each grant.
-    settled: BTreeMap<&'s str, u64>,
+    /// The grant of each step, and the permits of it that can still be refunded.
+    given: BTreeMap<usize, (Receipt, u64)>,
 }
 
-impl<'s, S: rategate::store::Store> Steps<'s, S> {
-    fn step(&mut self, about: &str, call: &'s Call, expected: &StepReport) {
+impl<S: rategate::store::Store> Steps<S> {
+    fn step(&mut self, about: &str, own: usize, step: &Step, expected: &StepReport) {
         let remaining = self.client.remaining();
-        match call {
-            Call::Try { permits, name } => {
+        match &step.call {
+            Call::Try { permits } => {
                 let seen = match self.client.decide(*permits) {
                     Ok(Verdict::Granted(grant)) => {
                         assert_eq!(grant.remaining, expected.remaining, "{about}");
-                        if let Some(name) = name {
-                            self.given.insert(name, (grant.receipt, grant.permits));
-                        }
+                        self.given.insert(own, (grant.receipt, grant.permits));
                         (Outcome::Granted, None)
                     }
                     Ok(Verdict::Denied(denial)) => (Outcome::Denied, wait_us(denial)),
@@ -265,10 +263,10 @@ impl<'s, S: rategate::store::Store> Steps<'s, S> {
                 assert_eq!(seen, (expected.outcome, expected_wait_us(expected)), "{about}");
                 assert_eq!(remaining, expected.remaining, "{about}: before the call");
             }
-            Call::Refund { name, permits } => self.refund(about, name, *permits, expected),
-            Call::Settle { name, actual } => {
-                let granted = self.given.get(name.as_str()).map_or(0, |(_, permits)| *permits);
-                self.refund(about, name, granted.saturating_sub(*actual), expected);
+            Call::Refund { permits } => self.refund(about, step.of, *permits, expected),
+            Call::Settle { actual } => {
+                let granted = self.given.get(&step.of).map_or(0, |(_, permits)| *permits);
+                self.refund(about, step.of, granted.saturating_sub(*actual), expected);
             }
             other => panic!("{about}: {other:?} is not played"),
         }
@@ -276,18 +274,16 @@ impl<'s, S: rategate::store::Store> Steps<'s, S> {
     }
 
     /// Refunds a grant as a process does: no permit is refunded twice.
-    fn refund(&mut self, about: &str, name: &'s str, permits: u64, expected: &StepReport) {
-        let Some((receipt, granted)) = self.given.get(name) else {
+    fn refund(&mut self, about: &str, of: usize, permits: u64, expected: &StepReport) {
+        let Some((receipt, left)) = self.given.get_mut(&of) else {
             assert_eq!(expected.outcome, Outcome::Ungranted, "{about}");
             return;
         };
-        let before = self.settled.entry(name).or_default();
-        let permits = permits.min(granted - *before);
-        let back = match permits {
+        let back = match permits.min(*left) {
             0 => 0,
             permits => self.client.refund(receipt, permits).unwrap(),
         };
-        *before += back;
+        *left -= back;
         assert_eq!(back, expected.back.unwrap_or(0), "{about}");
     }
 }

@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use rategate_core::error::CountsInFlight;
 use rategate_core::fair::ClassId;
 
 use crate::report::{Outcome, Report};
-use crate::scenario::{Call, Scenario, Step};
+use crate::scenario::{Call, Ns, Scenario, Step};
 use crate::world;
 use rategate::charge::Hold;
 use rategate::error::ChargeError;
@@ -18,11 +19,11 @@ use rategate::policy::LimiterPolicy;
 use rategate::wait::AsyncReservation;
 use rategate::{
     AcquireError, AdaptiveConcurrency, AdaptiveRate, AllOf, AnyPolicy, AsyncLimiter, Clock,
-    Decision, Gcra, Grant, Limiter, ManualClock, SlidingLog, TryAcquireError, TwoTimeline,
+    Decision, Gcra, Grant, Limiter, ManualClock, SlidingLog, TwoTimeline,
 };
 
 use crate::answer::Answer;
-use crate::named::{NamedGrants, NamedHolds};
+use crate::named::{Granted, Held};
 use crate::ns;
 use step_result::GATHER_NS;
 
@@ -116,10 +117,9 @@ fn played<P: Subject>(
         clock: &clock,
         woken_steps: Arc::default(),
         waits: BTreeMap::new(),
-        named: BTreeMap::new(),
         reserved: BTreeMap::new(),
-        given: NamedGrants::default(),
-        held: NamedHolds::default(),
+        given: Granted::default(),
+        held: Held::default(),
         step_result: Vec::new(),
         events: Vec::new(),
     };
@@ -137,7 +137,7 @@ fn played<P: Subject>(
             run.pass_to(start_ns.saturating_add(end_ns));
         }
         run.pass_to(start_ns.saturating_add(step.at_ns));
-        run.step(&step.call);
+        run.step(step);
     }
     for end_ns in ends {
         run.pass_to(start_ns.saturating_add(end_ns));
@@ -211,12 +211,11 @@ struct Run<'a, P: LimiterPolicy> {
     clock: &'a ManualClock,
     woken_steps: Arc<Mutex<Vec<usize>>>,
     waits: BTreeMap<usize, Waiting<'a>>,
-    /// The newest wait of each name.
-    named: BTreeMap<&'a str, usize>,
-    reserved: BTreeMap<&'a str, (usize, AsyncReservation<P, ManualClock>)>,
-    given: NamedGrants<'a, Grant>,
+    /// The reservations that are neither cancelled nor used. A drop would cancel one.
+    reserved: BTreeMap<usize, AsyncReservation<P, ManualClock>>,
+    given: Granted<Grant>,
     /// None is dropped before the end, since that would cancel it.
-    held: NamedHolds<'a, Hold<P, ManualClock>>,
+    held: Held<Hold<P, ManualClock>>,
     step_result: Vec<Answer>,
     events: Vec<Event>,
 }
@@ -303,7 +302,7 @@ impl<'a, P: Subject> Run<'a, P> {
         }
     }
 
-    fn step(&mut self, call: &'a Call) {
+    fn step(&mut self, call: &Step) {
         let limiter = self.limiters[0].limiter();
         let before = limiter.remaining().unwrap();
         // Waiters that were due have taken their permits before anything else happens.
@@ -320,73 +319,57 @@ impl<'a, P: Subject> Run<'a, P> {
         let after = limiter.remaining().unwrap();
         assert!(self.woken_steps.lock().unwrap().is_empty(), "{}: {step} woke too few", self.about);
         self.step_result[step].remaining =
-            if matches!(call, Call::Peek { .. }) { before } else { after };
+            if matches!(call.call, Call::Peek { .. }) { before } else { after };
     }
 
-    fn call(&mut self, call: &'a Call) -> Answer {
-        let (first, step) = (&self.limiters[0], self.step_result.len());
+    fn call(&mut self, step: &Step) -> Answer {
+        let (first, own) = (&self.limiters[0], self.step_result.len());
         let limiter = first.limiter();
-        match call {
-            Call::Try { permits, name } => {
-                self.name(name.as_deref(), step);
-                match first.try_acquire(*permits) {
-                    Ok(Decision::Granted(grant)) => {
-                        self.given.add(step, grant, ClassId::FIRST, grant.permits());
-                        Answer::granted_by_limiter(&grant)
-                    }
-                    Ok(Decision::Denied(denial)) => Answer::denied_for(denial.retry_after()),
-                    Err(TryAcquireError::ExceedsCapacity(_)) => Answer::only(Outcome::Never),
-                    Err(error) => panic!("{error}"),
+        match &step.call {
+            Call::Try { permits } => match first.try_acquire(*permits) {
+                Ok(Decision::Granted(grant)) => {
+                    self.given.add(own, grant, ClassId::FIRST, grant.permits());
+                    Answer::granted_by_limiter(&grant)
                 }
-            }
+                Ok(Decision::Denied(denial)) => Answer::denied_for(denial.retry_after()),
+                Err(error) => Answer::never(&error),
+            },
             Call::Peek { permits } => match limiter.peek(*permits) {
                 Ok(wait) => {
                     let wait = wait.filter(|wait| !wait.is_zero());
                     Answer { outcome: Outcome::Peeked, ..Answer::denied_for(wait) }
                 }
-                Err(TryAcquireError::ExceedsCapacity(_)) => Answer::only(Outcome::Never),
-                Err(error) => panic!("{error}"),
+                Err(error) => Answer::never(&error),
             },
-            Call::Reserve { permits, name, max_wait_ns } => {
-                let reserved = match max_wait_ns {
+            Call::Reserve { permits, max_wait } => {
+                let reserved = match max_wait {
                     None => first.reserve(*permits),
-                    Some(ns) => first.reserve_within(*permits, Duration::from_nanos(*ns)),
+                    Some(Ns(ns)) => first.reserve_within(*permits, Duration::from_nanos(*ns)),
                 };
-                self.name(name.as_deref(), step);
-                match (reserved, name) {
-                    (Err(error), _) => Answer::failed(&error),
-                    (Ok(reservation), name) => {
+                match reserved {
+                    Err(error) => Answer::failed(&error),
+                    Ok(reservation) => {
                         let start_ns = Some(ns(reservation.promised_at()));
-                        match name {
-                            Some(name) => drop(self.reserved.insert(name, (step, reservation))),
-                            None => drop(reservation.keep()),
-                        }
+                        self.reserved.insert(own, reservation);
                         Answer { start_ns, ..Answer::only(Outcome::Granted) }
                     }
                 }
             }
-            Call::Cancel { name } => {
-                let reserved = self.reserved.remove(name.as_str());
-                let in_time = reserved.is_some_and(|(_, reservation)| reservation.cancel());
-                Answer::only(if in_time { Outcome::Cancelled } else { Outcome::TooLate })
-            }
-            Call::Wait { permits, name, max_wait_ns, class } => {
-                self.named.extend(name.as_deref().map(|name| (name, step)));
-                self.name(name.as_deref(), step);
+            Call::Wait { permits, max_wait, class } => {
                 let limiter = &self.limiters[class.index()];
-                let mut waiting: Waiting<'a> = match max_wait_ns {
+                let mut waiting: Waiting<'a> = match max_wait {
                     None => Box::pin(limiter.acquire(*permits)),
-                    Some(ns) => {
+                    Some(Ns(ns)) => {
                         Box::pin(limiter.acquire_within(*permits, Duration::from_nanos(*ns)))
                     }
                 };
-                if let Poll::Ready(ended) = self.poll(step, &mut waiting) {
-                    return self.ended(step, &ended);
+                if let Poll::Ready(ended) = self.poll(own, &mut waiting) {
+                    return self.ended(own, &ended);
                 }
-                self.waits.insert(step, waiting);
+                self.waits.insert(own, waiting);
                 Answer::only(Outcome::Waiting)
             }
-            Call::Leave { name } => self.leave(name),
+            Call::Leave {} => self.leave(step.of),
             Call::Set { limits } => {
                 P::set(limiter, limits);
                 Answer::only(Outcome::Set)
@@ -399,25 +382,30 @@ impl<'a, P: Subject> Run<'a, P> {
                 limiter.release(*permits).unwrap();
                 Answer::only(Outcome::Set)
             }
-            _ => self.correct(call),
+            _ => self.correct(step),
         }
     }
 
     /// Carries out a call that corrects what was granted, or holds permits and ends them.
-    fn correct(&mut self, call: &'a Call) -> Answer {
-        let limiter = self.limiters[0].limiter();
-        match call {
-            Call::End { name, ending } => {
-                self.keep_reserved(name);
-                let (_, outcome) = self.given.end(name, |one| {
+    fn correct(&mut self, step: &Step) -> Answer {
+        let (limiter, own, of) = (self.limiters[0].limiter(), self.step_result.len(), step.of);
+        if step.call.is_about_a_grant()
+            && let Some(reservation) = self.reserved.remove(&of)
+        {
+            // A settlement or a refund uses the reservation up.
+            let grant = reservation.keep();
+            self.given.add(of, grant, ClassId::FIRST, grant.permits());
+        }
+        match &step.call {
+            Call::End { outcome: ending } => {
+                let (_, outcome) = self.given.end(of, |one| {
                     let (limiter, grant) = (self.limiters[one.class.index()].limiter(), &one.grant);
                     limiter.release_with_outcome(grant, *ending).unwrap();
                 });
                 Answer::only(outcome)
             }
-            Call::Settle { name, actual } => {
-                self.keep_reserved(name);
-                let settled = self.given.settle(name, |one| {
+            Call::Settle { actual } => {
+                let settled = self.given.settle(of, |one| {
                     let limiter = self.limiters[one.class.index()].limiter();
                     match limiter.settle(&one.grant, *actual) {
                         Ok(settled) => Some(Answer::settled(Outcome::Settled, settled)),
@@ -427,48 +415,50 @@ impl<'a, P: Subject> Run<'a, P> {
                 });
                 settled.unwrap_or_else(Answer::only)
             }
-            Call::Refund { name, permits } => {
-                self.keep_reserved(name);
-                let back = self.given.refund(name, *permits, |one, permits| {
+            Call::Refund { permits } => {
+                let back = self.given.refund(of, *permits, |one, permits| {
                     let limiter = self.limiters[one.class.index()].limiter();
                     limiter.refund(&one.grant, permits).unwrap()
                 });
                 back.map_or_else(Answer::only, Answer::refunded)
             }
-            Call::Hold { permits, ttl_ns, name } => {
+            Call::Hold { permits, ttl: Ns(ttl_ns) } => {
                 let ttl = Duration::from_nanos(*ttl_ns);
                 let (answer, hold) = match limiter.try_hold(*permits, ttl) {
                     Ok(Ok(hold)) => (Answer::held(ns(hold.ends_at()) - ttl_ns), Some(hold)),
                     Ok(Err(denial)) => (Answer::denied_for(denial.retry_after()), None),
-                    Err(TryAcquireError::ExceedsCapacity(_)) => {
-                        (Answer::only(Outcome::Never), None)
-                    }
-                    Err(error) => panic!("{error}"),
+                    Err(error) => (Answer::never(&error), None),
                 };
-                self.held.add(name.as_deref(), hold);
+                self.held.add(own, hold);
                 answer
             }
-            Call::Commit { name, actual } => {
-                let committed = self.held.take(name).map(|hold| hold.commit(*actual).unwrap());
+            Call::Commit { actual } => {
+                let committed = self.held.take(of).map(|hold| hold.commit(*actual).unwrap());
                 committed.map_or_else(Answer::only, Answer::committed)
             }
-            Call::CancelHold { name } => Answer::only(match self.held.take(name) {
-                // A drop does not report whether it came in time.
-                Ok(hold) if self.clock.now_ns() < ns(hold.ends_at()) => Outcome::Cancelled,
-                Ok(_) => Outcome::TooLate,
-                Err(outcome) => outcome,
-            }),
+            Call::Cancel {} if matches!(self.steps[of].call, Call::Hold { .. }) => {
+                Answer::only(match self.held.take(of) {
+                    // A drop does not report whether it came in time.
+                    Ok(hold) if self.clock.now_ns() < ns(hold.ends_at()) => Outcome::Cancelled,
+                    Ok(_) => Outcome::TooLate,
+                    Err(outcome) => outcome,
+                })
+            }
+            Call::Cancel {} => {
+                let reserved = self.reserved.remove(&of);
+                let in_time = reserved.is_some_and(AsyncReservation::cancel);
+                Answer::only(if in_time { Outcome::Cancelled } else { Outcome::TooLate })
+            }
             Call::Charge { permits } => match limiter.charge(*permits) {
-                Ok(charged) => Answer::charged(Outcome::Charged, &charged),
-                Err(ChargeError::CountsInFlight) => Answer::only(Outcome::NotForThisLimit),
+                Ok(charged) => Answer::charge(Ok(charged)),
+                Err(ChargeError::CountsInFlight) => Answer::charge(Err(CountsInFlight)),
                 Err(error) => panic!("{error}"),
             },
             other => unreachable!("{other:?} corrects nothing"),
         }
     }
 
-    fn leave(&mut self, name: &str) -> Answer {
-        let step = self.named[name];
+    fn leave(&mut self, step: usize) -> Answer {
         // Dropping a future withdraws the wait.
         if self.waits.remove(&step).is_none() {
             return Answer::only(Outcome::TooLate);
@@ -476,22 +466,5 @@ impl<'a, P: Subject> Run<'a, P> {
         self.step_result[step].outcome = Outcome::Left;
         self.step_result[step].ended_ns = Some(self.clock.now_ns());
         Answer::only(Outcome::Left)
-    }
-
-    fn name(&mut self, name: Option<&'a str>, step: usize) {
-        if let Some(name) = name {
-            self.given.name(name, step);
-        }
-    }
-
-    /// Keeps the reservation of that name, if it is one, which a settlement or a refund uses up.
-    fn keep_reserved(&mut self, name: &str) {
-        let step = self.given.step(name);
-        if self.reserved.get(name).is_some_and(|reserved| Some(reserved.0) == step)
-            && let Some((step, reservation)) = self.reserved.remove(name)
-        {
-            let grant = reservation.keep();
-            self.given.add(step, grant, ClassId::FIRST, grant.permits());
-        }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::answer::Answer;
 use crate::ns;
 use crate::report::{Outcome, StepReport};
-use rategate::{AcquireError, Grant};
+use rategate::{AcquireError, Grant, TryAcquireError};
 
 /// The maximum delay of a wake-up that is merged with others.
 pub(crate) const GATHER_NS: u64 = 1_000_000;
@@ -20,6 +20,12 @@ impl Answer {
     pub(crate) fn denied_for(retry_after: Option<Duration>) -> Self {
         let retry_after_ns = retry_after.map(|wait| wait.as_nanos().try_into().unwrap());
         Self { retry_after_ns, ..Self::only(Outcome::Denied) }
+    }
+
+    /// Returns the result of a try for more permits than could ever pass.
+    pub(crate) fn never(error: &TryAcquireError) -> Self {
+        assert!(matches!(error, TryAcquireError::ExceedsCapacity(_)), "{error}");
+        Self::only(Outcome::Never)
     }
 
     pub(crate) fn failed(error: &AcquireError) -> Self {

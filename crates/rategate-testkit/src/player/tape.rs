@@ -3,11 +3,11 @@
 //! docs/conformance.md has the format. A player needs no virtual world and no tolerances: the
 //! clock stops where the tape says, and a wait ends at the line that says so.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::{self, Display, Write as _};
 
 use crate::report::Outcome;
-use crate::scenario::{Call, Scenario, policy_body};
+use crate::scenario::{Call, Ns, Scenario, policy_body};
 use rategate::adaptive::Outcome as Ending;
 use rategate::wait::WhenFull;
 use rategate::{AllOf, AnyPolicy, Limiter};
@@ -64,10 +64,7 @@ pub fn tape(name: &str, scenario: &Scenario) -> Result<String, LeftOut> {
         scenario,
         results: &results,
         events: &events,
-        named: BTreeMap::new(),
-        reserved: BTreeMap::new(),
-        waits: BTreeMap::new(),
-        held: BTreeMap::new(),
+        used: BTreeSet::new(),
         left: BTreeMap::new(),
         merged: VecDeque::new(),
         is_called: false,
@@ -96,12 +93,8 @@ struct Tape<'s> {
     scenario: &'s Scenario,
     results: &'s [Answer],
     events: &'s [Event],
-    /// The newest call of each name that may be granted, wait or be cancelled.
-    named: BTreeMap<&'s str, usize>,
-    reserved: BTreeMap<&'s str, usize>,
-    waits: BTreeMap<&'s str, usize>,
-    /// The newest hold of each name, until a call ends it.
-    held: BTreeMap<&'s str, usize>,
+    /// The calls whose reservation or hold has been used or ended.
+    used: BTreeSet<usize>,
     /// The permits of each grant that have not been refunded.
     left: BTreeMap<usize, u64>,
     /// The waits that have ended as the clock moved, of which other limiters may be woken later.
@@ -110,7 +103,7 @@ struct Tape<'s> {
     is_called: bool,
 }
 
-impl<'s> Tape<'s> {
+impl Tape<'_> {
     fn begin(&mut self) -> Result<(), LeftOut> {
         let Scenario { limits, clock_start_ns, queue, debt, .. } = self.scenario;
         self.limits(limits)?;
@@ -194,75 +187,62 @@ impl<'s> Tape<'s> {
     }
 
     fn step(&mut self, step: usize) -> Result<(), LeftOut> {
-        let (scenario, result) = (self.scenario, &self.results[step]);
-        let call = &scenario.steps[step].call;
+        let (planned, result) = (&self.scenario.steps[step], &self.results[step]);
+        let (of, remaining) = (planned.of, result.remaining);
         let mut words = words(result);
-        let call = match call {
-            Call::Try { permits, name } => {
-                self.name(name.as_deref(), step, *permits);
+        // The limiter does not remember which grants and holds have ended: callers do.
+        let is_known = match planned.call {
+            Call::Leave {} => self.began(of),
+            Call::Cancel {} => {
+                let outcome = self.results[of].outcome;
+                matches!(outcome, Outcome::Granted | Outcome::Held) && !self.used.contains(&of)
+            }
+            Call::Settle { .. } | Call::Refund { .. } | Call::Commit { .. } | Call::End { .. } => {
+                !matches!(result.outcome, Outcome::Ungranted | Outcome::TooLate)
+            }
+            _ => true,
+        };
+        if !is_known {
+            self.line(format_args!("remaining {remaining}"));
+            return Ok(());
+        }
+        if of != step {
+            self.used.insert(of);
+        }
+        let of_call = of + 1;
+        let call = match &planned.call {
+            Call::Try { permits } => {
+                self.left.insert(step, *permits);
                 format!("try permits={permits}")
             }
             Call::Peek { permits } => format!("peek permits={permits}"),
-            Call::Reserve { permits, name, max_wait_ns } => {
-                self.name(name.as_deref(), step, *permits);
-                self.reserved.extend(name.as_deref().map(|name| (name, step)));
-                format!("reserve permits={permits}{}", timeout(*max_wait_ns))
+            Call::Reserve { permits, max_wait } => {
+                self.left.insert(step, *permits);
+                format!("reserve permits={permits}{}", timeout(*max_wait))
             }
-            Call::Wait { permits, name, max_wait_ns, .. } => {
-                self.name(name.as_deref(), step, *permits);
-                self.waits.extend(name.as_deref().map(|name| (name, step)));
+            Call::Wait { permits, max_wait, .. } => {
+                self.left.insert(step, *permits);
                 if self.began(step) {
                     "waiting".clone_into(&mut words);
                 }
-                format!("wait permits={permits}{}", timeout(*max_wait_ns))
+                format!("wait permits={permits}{}", timeout(*max_wait))
             }
-            Call::Leave { name } if self.began(self.waits[name.as_str()]) => {
-                format!("leave of={}", self.waits[name.as_str()] + 1)
-            }
-            Call::Cancel { name } if self.is_reserved(name) => {
-                let of = self.reserved.remove(name.as_str()).unwrap();
-                format!("cancel of={}", of + 1)
-            }
-            Call::CancelHold { name } if self.is_held(name) => {
-                let of = self.held.remove(name.as_str()).unwrap();
-                format!("cancel of={}", of + 1)
-            }
-            // The limiter does not remember which grants and holds have ended: callers do.
-            Call::Settle { .. }
-            | Call::Refund { .. }
-            | Call::Leave { .. }
-            | Call::Cancel { .. }
-            | Call::CancelHold { .. }
-            | Call::Commit { .. }
-            | Call::End { .. }
-                if matches!(result.outcome, Outcome::Ungranted | Outcome::TooLate) =>
-            {
-                self.line(format_args!("remaining {}", result.remaining));
-                return Ok(());
-            }
-            Call::Settle { name, actual } => {
-                let of = self.granted(name);
-                format!("settle of={} actual={actual}", of + 1)
-            }
-            Call::Refund { name, permits } => {
-                let of = self.granted(name);
+            Call::Leave {} => format!("leave of={of_call}"),
+            Call::Cancel {} => format!("cancel of={of_call}"),
+            Call::Settle { actual } => format!("settle of={of_call} actual={actual}"),
+            Call::Refund { permits } => {
                 let left = self.left.get_mut(&of).unwrap();
                 let permits = (*permits).min(*left);
                 *left -= result.back.unwrap_or(0);
-                format!("refund of={} permits={permits}", of + 1)
+                format!("refund of={of_call} permits={permits}")
             }
-            Call::End { name, ending } => {
-                let of = self.granted(name);
-                format!("release of={} outcome={}", of + 1, outcome(*ending))
+            Call::End { outcome: ending } => {
+                format!("release of={of_call} outcome={}", outcome(*ending))
             }
-            Call::Hold { permits, ttl_ns, name } => {
-                self.held.extend(name.as_deref().map(|name| (name, step)));
+            Call::Hold { permits, ttl: Ns(ttl_ns) } => {
                 format!("hold permits={permits} ttl={ttl_ns}")
             }
-            Call::Commit { name, actual } => {
-                let of = self.held.remove(name.as_str()).unwrap();
-                format!("commit of={} actual={actual}", of + 1)
-            }
+            Call::Commit { actual } => format!("commit of={of_call} actual={actual}"),
             Call::Charge { permits } => format!("charge permits={permits}"),
             Call::Set { limits } => {
                 self.limits(limits)?;
@@ -270,35 +250,9 @@ impl<'s> Tape<'s> {
             }
             Call::Refill { permits } => format!("refill permits={permits}"),
             Call::Release { permits } => format!("release permits={permits}"),
-            Call::Leave { .. } | Call::Cancel { .. } | Call::CancelHold { .. } => {
-                unreachable!("{call:?} is not on tapes")
-            }
         };
-        let remaining = result.remaining;
         self.line(format_args!("call {} {call} -> {words} remaining={remaining}", step + 1));
         Ok(())
-    }
-
-    fn name(&mut self, name: Option<&'s str>, step: usize, permits: u64) {
-        self.named.extend(name.map(|name| (name, step)));
-        self.left.insert(step, permits);
-    }
-
-    /// Returns the call whose grant is settled or refunded, after which it cannot be cancelled.
-    fn granted(&mut self, name: &'s str) -> usize {
-        let of = self.named[name];
-        if self.reserved.get(name) == Some(&of) {
-            self.reserved.remove(name);
-        }
-        of
-    }
-
-    fn is_reserved(&self, name: &str) -> bool {
-        self.reserved.get(name).is_some_and(|&of| self.results[of].outcome == Outcome::Granted)
-    }
-
-    fn is_held(&self, name: &str) -> bool {
-        self.held.get(name).is_some_and(|&of| self.results[of].outcome == Outcome::Held)
     }
 
     /// Returns `true` if the call did not end at once.
@@ -320,8 +274,8 @@ const fn outcome(ending: Ending) -> &'static str {
     }
 }
 
-fn timeout(max_wait_ns: Option<u64>) -> String {
-    max_wait_ns.map(|ns| format!(" timeout={ns}")).unwrap_or_default()
+fn timeout(max_wait: Option<Ns>) -> String {
+    max_wait.map(|Ns(ns)| format!(" timeout={ns}")).unwrap_or_default()
 }
 
 /// Writes a result: its outcome, and each number that it has.

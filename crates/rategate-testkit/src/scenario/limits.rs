@@ -1,5 +1,6 @@
-//! `[limit]` tables: each policy with its keys and defaults.
+//! `[limit]` tables: each policy with its keys and defaults, read and written.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use rategate_core::adaptive::{Adaptation, AdaptiveConcurrency, AdaptiveRate, Bounds, Method};
@@ -17,40 +18,19 @@ use rategate_core::ratio::Ratio;
 use rategate_core::share::Share;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::slow_start::SlowStart;
+use rategate_core::span;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::warm_up::WarmUp;
-use toml::de::DeTable;
+use serde::de::Deserializer;
+use serde::ser::Serializer;
+use serde::{Deserialize, Serialize};
+use toml::ser::ValueSerializer;
 
-use super::ScenarioError;
-use super::fields::{Field, Fields, Source};
-
-/// The policies, each with the keys that it takes besides `policy`.
-const POLICIES: [(&str, &[&str]); 11] = [
-    ("gcra", &["rate", "burst", SLOW, SLOW_FROM]),
-    ("sliding-log", &["permits", "period", "guard", "resolution", SLOW, SLOW_FROM]),
-    ("fixed-window", &["permits", "period", "anchor", SLOW, SLOW_FROM]),
-    ("pacer", &["rate", "min_sleep", "catch_up", SLOW, SLOW_FROM]),
-    ("two-timeline", &["rate", "mode", "catch_up", SLOW, SLOW_FROM]),
-    ("warm-up", &["rate", "period", "cold_factor", "max_request"]),
-    ("backfill-pool", &["pool", "burst_ratio", "rate", SLOW, SLOW_FROM]),
-    ("concurrency", &["permits"]),
-    ("commit-log", &["permits", "period", "guard"]),
-    (ADAPTIVE, &["floor", "first", "ceiling", "method", "seed"]),
-    (ADAPTIVE_RATE, &["floor", "ceiling", "burst"]),
-];
-/// The keys of a slow start.
-pub(super) const SLOW: &str = "slow_start";
-pub(super) const SLOW_FROM: &str = "slow_start_from";
-pub(super) const ADAPTIVE: &str = "adaptive";
-pub(super) const ADAPTIVE_RATE: &str = "adaptive-rate";
-
-/// The name of a table that is in no file: its caller may have written an object of another
-/// language.
-const BARE: &str = "the limit";
+use super::table::{Ns, Table, Text, number, text};
+use super::{ScenarioError, one};
 
 /// The limit at first of `adaptive`, within its bounds.
 const DEFAULT_FIRST: u32 = 20;
-pub(super) const METHODS: [(&str, Method); 2] = [("knee", Method::Knee), ("aimd", Method::Aimd)];
 
 /// Reads one limit from the body of a `[limit]` table, such as `policy = "gcra"` and
 /// `rate = "5/s"` on two lines.
@@ -59,286 +39,430 @@ pub(super) const METHODS: [(&str, Method); 2] = [("knee", Method::Knee), ("aimd"
 ///
 /// Returns [`ScenarioError`], as for a whole file. Its message names no file.
 pub fn policy_from(body: &str) -> Result<AnyPolicy, ScenarioError> {
-    let source = Source(body);
-    let table = DeTable::parse(body).map_err(|error| {
-        source
-            .error(&error.span().unwrap_or_default(), error.message().lines().next().unwrap_or(""))
-    })?;
-    LimitTable::default().changed(Fields::root(source, BARE, table.get_ref()))?.build()
+    LimitTable::new(Table::parse(body)?)?.build()
 }
 
-/// The keys of one limit: those of the file, with the changes of later `set` steps.
-#[derive(Clone, Default)]
-pub(super) struct LimitTable {
-    policy: Option<&'static str>,
-    rate: Option<Rate>,
-    burst: Option<u64>,
-    permits: Option<u64>,
-    period: Option<u64>,
-    guard: Option<u64>,
-    resolution: Option<u64>,
-    anchor: Option<Anchor>,
-    min_sleep: Option<u64>,
-    catch_up: CatchUp,
-    mode: Option<Mode>,
-    pool: Option<u64>,
-    burst_ratio: Option<Ratio>,
-    cold_factor: Option<Ratio>,
-    max_request: Option<u64>,
-    slow_start: Option<u64>,
-    slow_start_from: Option<Share>,
-    floor: Option<u32>,
-    first: Option<u32>,
-    ceiling: Option<u32>,
-    method: Method,
-    seed: u32,
-    floor_rate: Option<Rate>,
-    ceiling_rate: Option<Rate>,
-    /// The error position, and the name in front, if the keys make no limit together.
-    blame: Option<ScenarioError>,
+/// Writes a policy as the body of a `[limit]` table, one key on each line, in ASCII.
+/// [`policy_from`] reads the same policy back.
+///
+/// Returns `None` for what no table describes: calendars, compact logs, schedules that ramp, and
+/// ratios without a decimal form, such as 4/3.
+///
+/// ```
+/// use rategate_core::gcra::Gcra;
+/// use rategate_testkit::scenario::{policy_body, policy_from};
+///
+/// let policy = Gcra::per_second(5).burst(3).into();
+/// let body = policy_body(&policy).unwrap_or_default();
+/// assert!(body.starts_with("policy = \"gcra\"\n") && body.contains("rate = \"5/s\""));
+/// assert_eq!(policy_from(&body), Ok(policy));
+/// ```
+#[must_use]
+pub fn policy_body(policy: &AnyPolicy) -> Option<String> {
+    let (inner, slow) = match policy {
+        AnyPolicy::SlowStart(slow) => ((*slow.policy()).into(), Some(slow)),
+        policy => (*policy, None),
+    };
+    let body = serde_json::to_value(Body::of(&inner)?).ok()?;
+    let (name, keys) = body.as_object()?.iter().next()?;
+    let mut text = format!("policy = \"{name}\"");
+    for (key, value) in keys.as_object()?.iter().filter(|(_, value)| !value.is_null()) {
+        let mut shown = String::new();
+        value.serialize(ValueSerializer::new(&mut shown)).ok()?;
+        // A string takes whatever is written.
+        let _ = write!(text, "\n{key} = {shown}");
+    }
+    if let Some(slow) = slow {
+        let (period, first) = (Ns(slow.period_ns()), slow.first_share());
+        let _ = write!(text, "\nslow_start = \"{period}\"\nslow_start_from = \"{first}\"");
+    }
+    (policy_from(&text).as_ref() == Ok(policy)).then_some(text)
 }
 
-/// A bound on catching up, as far as the file gives one.
-#[derive(Clone, Copy, Default)]
-enum CatchUp {
-    #[default]
-    Unsaid,
-    Unbounded,
-    AtMost(u64),
+/// The table of one limit: that of the file, with the changes of later `set` steps.
+#[derive(Clone)]
+pub(super) struct LimitTable<'t> {
+    policy: String,
+    table: Table<'t>,
 }
 
-impl CatchUp {
-    const fn or(self, default_ns: Option<u64>) -> Option<u64> {
-        match self {
-            Self::Unsaid => default_ns,
-            Self::Unbounded => None,
-            Self::AtMost(ns) => Some(ns),
-        }
-    }
-}
-
-impl LimitTable {
-    /// Returns `true` if a `set` with these keys applies to this limit.
-    pub(super) fn takes(&self, fields: &mut Fields<'_>) -> Result<bool, ScenarioError> {
-        if let Some(policy) = fields.get("policy") {
-            return Ok(Some(policy.text()?) == self.policy);
-        }
-        Ok(fields.keys().any(|key| self.keys().contains(&key)))
+impl<'t> LimitTable<'t> {
+    pub(super) fn new(table: Table<'t>) -> Result<Self, ScenarioError> {
+        Ok(Self { policy: table.need("policy")?, table })
     }
 
-    /// Returns this limit with the keys of `fields` instead of its own. Keys that only other
-    /// policies have are refused, unless `fields` ignores them.
-    pub(super) fn changed(mut self, mut fields: Fields<'_>) -> Result<Self, ScenarioError> {
-        match fields.get("policy") {
-            None if self.policy.is_some() => {}
-            None => {
-                return Err(fields.error(format!("{} needs a policy: {}", fields.name(), names())));
-            }
-            Some(field) => {
-                let known = POLICIES.iter().find(|(name, _)| field.text() == Ok(*name));
-                let Some((name, _)) = known else {
-                    let text = field.text()?;
-                    let names = names();
-                    return Err(field.error(format!("\"{text}\" is not a policy; use {names}")));
-                };
-                if self.policy.is_some_and(|policy| policy != *name) {
-                    return Err(field.error(LimitError::OtherPolicy));
-                }
-                self.policy = Some(name);
-            }
-        }
-        for key in self.keys() {
-            if let Some(field) = fields.get(key) {
-                self.set(key, &field)?;
-            }
-        }
-        self.blame = Some(fields.error(if fields.name() == BARE { "" } else { "[limit] " }));
-        fields.finish()?;
-        Ok(self)
+    /// Returns this limit with some keys of `set` instead of its own.
+    fn changed(&self, set: &Table<'t>, is_meant: impl Fn(&str) -> bool) -> Self {
+        Self { policy: self.policy.clone(), table: self.table.changed(set, is_meant) }
     }
 
-    pub(super) fn keys(&self) -> &'static [&'static str] {
-        let known = POLICIES.iter().find(|(name, _)| Some(*name) == self.policy);
-        known.map_or(&[], |(_, keys)| keys)
-    }
-
-    fn set(&mut self, key: &str, field: &Field<'_>) -> Result<(), ScenarioError> {
-        match key {
-            "rate" => self.rate = Some(field.parse()?),
-            "burst" => self.burst = Some(field.count()?),
-            "permits" => self.permits = Some(field.count()?),
-            "period" => self.period = Some(field.duration()?),
-            "guard" => self.guard = Some(field.duration()?),
-            "resolution" => self.resolution = Some(field.duration()?),
-            "anchor" => self.anchor = Some(anchor(field)?),
-            "min_sleep" => self.min_sleep = Some(field.duration()?),
-            "catch_up" if field.text() == Ok("unbounded") => self.catch_up = CatchUp::Unbounded,
-            "catch_up" => self.catch_up = CatchUp::AtMost(field.duration()?),
-            "mode" => self.mode = Some(mode(field)?),
-            "pool" => self.pool = Some(field.count()?),
-            "cold_factor" => self.cold_factor = Some(ratio(field)?),
-            SLOW => self.slow_start = Some(field.duration()?),
-            SLOW_FROM => self.slow_start_from = Some(share(field)?),
-            "max_request" => self.max_request = Some(field.count()?),
-            "floor" if self.is_a_rate() => self.floor_rate = Some(field.parse()?),
-            "ceiling" if self.is_a_rate() => self.ceiling_rate = Some(field.parse()?),
-            "floor" => self.floor = Some(field.count_u32()?),
-            "first" => self.first = Some(field.count_u32()?),
-            "ceiling" => self.ceiling = Some(field.count_u32()?),
-            "method" => self.method = field.one_of(&METHODS)?,
-            "seed" => self.seed = field.count_u32()?,
-            _ => self.burst_ratio = Some(ratio(field)?),
-        }
-        Ok(())
-    }
-
-    fn is_a_rate(&self) -> bool {
-        self.policy == Some(ADAPTIVE_RATE)
+    /// Returns `true` if the policy has a key of `set`, with whatever value.
+    fn has(&self, set: &Table<'t>, key: &str) -> bool {
+        let changed = self.changed(set, |other| other == key).build();
+        !changed.is_err_and(|error| error.message.starts_with("unknown key"))
     }
 
     /// Builds the limit from its keys.
     pub(super) fn build(&self) -> Result<AnyPolicy, ScenarioError> {
-        let policy = self.policy.unwrap_or_default();
-        let blame = |message: String| {
-            let (line, place) =
-                self.blame.as_ref().map_or((None, ""), |error| (error.line, &error.message));
-            ScenarioError { line, message: format!("{place}{policy}: {message}") }
+        let Self { policy, table } = self;
+        let read = ["policy", "slow_start", "slow_start_from"];
+        let body: Body = table.read_as("policy", policy, &read)?;
+        let refused = |error: LimitError| table.error(format_args!("{policy}: {error}"));
+        let limit = body.build().map_err(refused)?;
+        let first: Option<Percent> = table.get("slow_start_from")?;
+        let Some(Ns(period_ns)) = table.get("slow_start")? else {
+            return match first {
+                None => Ok(limit),
+                Some(_) => Err(table.error("needs the key `slow_start`")),
+            };
         };
-        let refused = |error: LimitError| blame(error.to_string());
-        let missing = |key: &str, example: &str| blame(format!("needs `{key}`, as in {example}"));
-        let rate = || self.rate.ok_or_else(|| missing("rate", "rate = \"5/s\""));
-        let permits = || self.permits.ok_or_else(|| missing("permits", "permits = 5"));
-        let period = || self.period.ok_or_else(|| missing("period", "period = \"1s\""));
-        let limit: AnyPolicy = match policy {
-            "gcra" => Gcra::new(rate()?, self.burst.unwrap_or(1)).map_err(refused)?.into(),
-            "sliding-log" => {
-                let log = SlidingLog::try_new(permits()?, Duration::from_nanos(period()?))
-                    .map_err(refused)?;
-                let log = log
-                    .with_guard(Duration::from_nanos(self.guard.unwrap_or(0)))
-                    .map_err(refused)?;
-                log.with_resolution(Duration::from_nanos(self.resolution.unwrap_or(1)))
-                    .map_err(refused)?
-                    .into()
+        let slow = AnyTimed::try_from(limit)
+            .and_then(|limit| SlowStart::new(limit, Duration::from_nanos(period_ns)))
+            .map_err(refused)?;
+        Ok(first.map_or(slow, |Percent(share)| slow.with_first_share(share)).into())
+    }
+}
+
+/// Copies the keys of a `set` into the limits that have them.
+pub(super) fn change<'t>(
+    limits: &mut [LimitTable<'t>],
+    set: &Table<'t>,
+) -> Result<(), ScenarioError> {
+    let policy: Option<String> = set.get("policy")?;
+    let is_meant = |limit: &LimitTable<'_>| policy.as_ref().is_none_or(|it| *it == limit.policy);
+    if let [only] = limits {
+        if !is_meant(only) {
+            return Err(set.error_at("policy", LimitError::OtherPolicy));
+        }
+        *only = only.changed(set, |_| true);
+        return only.build().map(drop);
+    }
+    let is_unknown = |key: &&String| !limits.iter().any(|limit| limit.has(set, key));
+    if let Some(key) = set.names().iter().find(is_unknown) {
+        return Err(set.error_at(key, "is a key of no limit here"));
+    }
+    let mut is_taken = false;
+    for limit in limits.iter_mut().filter(|limit| is_meant(limit)) {
+        let changed = limit.changed(set, |key| limit.has(set, key));
+        is_taken |= policy.is_some() || set.names().iter().any(|key| limit.has(set, key));
+        changed.build()?;
+        *limit = changed;
+    }
+    if is_taken { Ok(()) } else { Err(set.error("changes none of the limits")) }
+}
+
+/// The keys of a policy, besides `policy` and those of a slow start.
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+enum Body {
+    Gcra {
+        rate: Text<Rate>,
+        #[serde(default = "one")]
+        burst: u64,
+    },
+    SlidingLog {
+        permits: u64,
+        period: Ns,
+        #[serde(default)]
+        guard: Ns,
+        #[serde(default = "shortest")]
+        resolution: Ns,
+    },
+    FixedWindow {
+        permits: u64,
+        period: Ns,
+        #[serde(with = "AnchorWord", default)]
+        anchor: Anchor,
+    },
+    Pacer {
+        rate: Text<Rate>,
+        min_sleep: Option<Ns>,
+        catch_up: Option<CatchUp>,
+    },
+    TwoTimeline {
+        rate: Text<Rate>,
+        #[serde(default)]
+        mode: ModeWord,
+        catch_up: Option<CatchUp>,
+    },
+    WarmUp {
+        rate: Text<Rate>,
+        period: Ns,
+        cold_factor: Option<Decimal>,
+        #[serde(default = "one")]
+        max_request: u64,
+    },
+    BackfillPool {
+        pool: u64,
+        burst_ratio: Option<Decimal>,
+        rate: Option<Text<Rate>>,
+    },
+    Concurrency {
+        permits: u64,
+    },
+    CommitLog {
+        permits: u64,
+        period: Ns,
+        #[serde(default)]
+        guard: Ns,
+    },
+    Adaptive {
+        floor: Option<u32>,
+        first: Option<u32>,
+        ceiling: u32,
+        #[serde(default)]
+        method: MethodWord,
+        #[serde(default)]
+        seed: u32,
+    },
+    AdaptiveRate {
+        floor: Text<Rate>,
+        ceiling: Text<Rate>,
+        #[serde(default = "one")]
+        burst: u64,
+    },
+}
+
+impl Body {
+    fn build(self) -> Result<AnyPolicy, LimitError> {
+        let time = |Ns(ns)| Duration::from_nanos(ns);
+        Ok(match self {
+            Self::Gcra { rate, burst } => Gcra::new(rate.0, burst)?.into(),
+            Self::SlidingLog { permits, period, guard, resolution } => {
+                let log = SlidingLog::try_new(permits, time(period))?.with_guard(time(guard))?;
+                log.with_resolution(time(resolution))?.into()
             }
-            "fixed-window" => {
-                let anchor = self.anchor.unwrap_or_default();
-                FixedWindow::try_new(permits()?, Duration::from_nanos(period()?), anchor)
-                    .map_err(refused)?
-                    .into()
+            Self::FixedWindow { permits, period, anchor } => {
+                FixedWindow::try_new(permits, time(period), anchor)?.into()
             }
-            "pacer" => {
-                let min_sleep_ns = self.min_sleep.unwrap_or(pacer::DEFAULT_MIN_SLEEP_NS);
-                let catch_up_ns = self.catch_up.or(Some(pacer::DEFAULT_CATCH_UP_NS));
-                Pacer::new(
-                    rate()?,
-                    Duration::from_nanos(min_sleep_ns),
-                    catch_up_ns.map(Duration::from_nanos),
-                )
-                .into()
+            Self::Pacer { rate, min_sleep, catch_up } => {
+                let min_sleep = min_sleep.unwrap_or(Ns(pacer::DEFAULT_MIN_SLEEP_NS));
+                let catch_up = catch_up.unwrap_or(CatchUp(Some(Ns(pacer::DEFAULT_CATCH_UP_NS))));
+                Pacer::new(rate.0, time(min_sleep), catch_up.0.map(time)).into()
             }
-            "two-timeline" => {
-                let mode = self.mode.unwrap_or(Mode::Average);
-                TwoTimeline::new(rate()?, mode, self.catch_up.or(None).map(Duration::from_nanos))
-                    .into()
+            Self::TwoTimeline { rate, mode, catch_up } => {
+                let catch_up = catch_up.and_then(|CatchUp(at_most)| at_most);
+                TwoTimeline::new(rate.0, mode.into(), catch_up.map(time)).into()
             }
-            "warm-up" => {
-                let warm_up = WarmUp::new(rate()?, Duration::from_nanos(period()?));
-                let warm_up = warm_up.map_err(refused)?;
-                let warm_up = match self.cold_factor {
-                    Some(factor) => warm_up.with_cold_factor(factor).map_err(refused)?,
-                    None => warm_up,
-                };
-                warm_up.with_max_request(self.max_request.unwrap_or(1)).map_err(refused)?.into()
+            Self::WarmUp { rate, period, cold_factor, max_request } => {
+                let mut warm_up = WarmUp::new(rate.0, time(period))?;
+                if let Some(Decimal(factor)) = cold_factor {
+                    warm_up = warm_up.with_cold_factor(factor)?;
+                }
+                warm_up.with_max_request(max_request)?.into()
             }
-            "backfill-pool" => {
-                let pool = self.pool.ok_or_else(|| missing("pool", "pool = 1000"))?;
-                let ratio = self.burst_ratio.unwrap_or(Ratio::ONE);
-                BackfillPool::new(pool, ratio, self.rate).map_err(refused)?.into()
+            Self::BackfillPool { pool, burst_ratio, rate } => {
+                let ratio = burst_ratio.map_or(Ratio::ONE, |Decimal(ratio)| ratio);
+                BackfillPool::new(pool, ratio, rate.map(|Text(rate)| rate))?.into()
             }
-            "commit-log" => {
-                let log = CommitLog::try_new(permits()?, Duration::from_nanos(period()?))
-                    .map_err(refused)?;
-                log.with_guard(Duration::from_nanos(self.guard.unwrap_or(0)))
-                    .map_err(refused)?
-                    .into()
+            Self::Concurrency { permits } => Concurrency::try_new(permits)?.into(),
+            Self::CommitLog { permits, period, guard } => {
+                CommitLog::try_new(permits, time(period))?.with_guard(time(guard))?.into()
             }
-            ADAPTIVE => {
-                let missing = || missing("ceiling", "ceiling = 200");
-                let (floor, ceiling) = (self.floor.unwrap_or(1), self.ceiling.ok_or_else(missing)?);
+            Self::Adaptive { floor, first, ceiling, method, seed } => {
+                let floor = floor.unwrap_or(1);
                 // Bounds that contradict each other are refused as they are.
-                let first = self.first.unwrap_or_else(|| DEFAULT_FIRST.min(ceiling).max(floor));
-                let bounds = Bounds::try_new(floor, first, ceiling).map_err(refused)?;
-                let adaptation = Adaptation::new(bounds).with_method(self.method);
-                AdaptiveConcurrency::following(adaptation.with_seed(self.seed)).into()
+                let first = first.unwrap_or_else(|| DEFAULT_FIRST.min(ceiling).max(floor));
+                let adaptation = Adaptation::new(Bounds::try_new(floor, first, ceiling)?);
+                let method = match method {
+                    MethodWord::Knee => Method::Knee,
+                    MethodWord::Aimd => Method::Aimd,
+                };
+                let adaptation = adaptation.with_method(method).with_seed(seed);
+                AdaptiveConcurrency::following(adaptation).into()
             }
-            ADAPTIVE_RATE => {
-                let floor = self.floor_rate.ok_or_else(|| missing("floor", "floor = \"1/s\""))?;
-                let missing = || missing("ceiling", "ceiling = \"100/s\"");
-                let ceiling = self.ceiling_rate.ok_or_else(missing)?;
-                let limit = AdaptiveRate::try_new(floor, ceiling).map_err(refused)?;
-                match self.burst {
-                    Some(0) => return Err(refused(LimitError::ZeroPermits)),
-                    burst => limit.burst(burst.unwrap_or(1)).into(),
+            Self::AdaptiveRate { burst: 0, .. } => return Err(LimitError::ZeroPermits),
+            Self::AdaptiveRate { floor, ceiling, burst } => {
+                AdaptiveRate::try_new(floor.0, ceiling.0)?.burst(burst).into()
+            }
+        })
+    }
+
+    /// Returns the keys of a policy, if a table can have them.
+    fn of(policy: &AnyPolicy) -> Option<Self> {
+        Some(match policy {
+            AnyPolicy::Gcra(bucket) => {
+                Self::Gcra { rate: Text(bucket.rate()), burst: bucket.burst_size().get() }
+            }
+            AnyPolicy::SlidingLog(log) => Self::SlidingLog {
+                permits: log.permits(),
+                period: Ns(log.held_for_ns().saturating_sub(log.guard_ns())),
+                guard: Ns(log.guard_ns()),
+                resolution: Ns(log.resolution_ns()),
+            },
+            AnyPolicy::FixedWindow(window) => Self::FixedWindow {
+                permits: window.permits(),
+                period: Ns(window.period_ns()),
+                anchor: window.anchor(),
+            },
+            AnyPolicy::Pacer(pacer) => Self::Pacer {
+                rate: Text(pacer.rate()),
+                min_sleep: Some(Ns(pacer.min_sleep_ns())),
+                catch_up: Some(CatchUp(pacer.catch_up_ns().map(Ns))),
+            },
+            AnyPolicy::TwoTimeline(timelines) => Self::TwoTimeline {
+                rate: Text(timelines.rate()),
+                mode: ModeWord::of(timelines.mode())?,
+                catch_up: Some(CatchUp(timelines.catch_up_ns().map(Ns))),
+            },
+            AnyPolicy::WarmUp(warm_up) => Self::WarmUp {
+                rate: Text(warm_up.rate()),
+                period: Ns(warm_up.period_ns()),
+                cold_factor: Some(Decimal(warm_up.cold_factor())),
+                max_request: warm_up.max_request(),
+            },
+            AnyPolicy::BackfillPool(pool) => Self::BackfillPool {
+                pool: pool.pool(),
+                burst_ratio: Some(Decimal(pool.burst_ratio())),
+                rate: pool.rate().map(Text),
+            },
+            AnyPolicy::Concurrency(in_flight) => Self::Concurrency { permits: in_flight.permits() },
+            AnyPolicy::CommitLog(log) => Self::CommitLog {
+                permits: log.permits(),
+                period: Ns(log.cools_for_ns().saturating_sub(log.guard_ns())),
+                guard: Ns(log.guard_ns()),
+            },
+            AnyPolicy::AdaptiveConcurrency(adaptive) => {
+                let (adaptation, bounds) = (adaptive.adaptation(), adaptive.adaptation().bounds());
+                Self::Adaptive {
+                    floor: Some(bounds.floor()),
+                    first: Some(bounds.first()),
+                    ceiling: bounds.ceiling(),
+                    method: match adaptation.method() {
+                        Method::Knee => MethodWord::Knee,
+                        Method::Aimd => MethodWord::Aimd,
+                        _ => return None,
+                    },
+                    seed: adaptation.seed(),
                 }
             }
-            _ => Concurrency::try_new(permits()?).map_err(refused)?.into(),
-        };
-        match (self.slow_start, self.slow_start_from) {
-            (None, None) => Ok(limit),
-            (None, Some(_)) => Err(missing(SLOW, "slow_start = \"30s\"")),
-            (Some(period_ns), first) => {
-                let limit = AnyTimed::try_from(limit).map_err(refused)?;
-                let slow = SlowStart::new(limit, Duration::from_nanos(period_ns));
-                let slow = slow.map_err(refused)?;
-                Ok(first.map_or(slow, |share| slow.with_first_share(share)).into())
-            }
+            AnyPolicy::AdaptiveRate(adaptive) => Self::AdaptiveRate {
+                floor: Text(adaptive.floor()),
+                ceiling: Text(adaptive.ceiling()),
+                burst: adaptive.burst_size().get(),
+            },
+            _ => return None,
+        })
+    }
+}
+
+const fn shortest() -> Ns {
+    Ns(1)
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(remote = "Anchor", rename_all = "kebab-case")]
+enum AnchorWord {
+    Epoch,
+    FirstCall,
+}
+
+#[derive(Clone, Copy, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum MethodWord {
+    #[default]
+    Knee,
+    Aimd,
+}
+
+/// The mode of two timelines.
+#[derive(Clone, Copy, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum ModeWord {
+    #[default]
+    Average,
+    Strict,
+    Damped(Damping),
+    Burst(Decimal),
+}
+
+impl ModeWord {
+    const fn of(mode: Mode) -> Option<Self> {
+        Some(match mode {
+            Mode::Average => Self::Average,
+            Mode::Strict => Self::Strict,
+            Mode::Damped { shift } => Self::Damped(Damping(shift)),
+            Mode::Burst(ratio) => Self::Burst(Decimal(ratio)),
+            _ => return None,
+        })
+    }
+}
+
+impl From<ModeWord> for Mode {
+    fn from(word: ModeWord) -> Self {
+        match word {
+            ModeWord::Average => Self::Average,
+            ModeWord::Strict => Self::Strict,
+            ModeWord::Damped(Damping(shift)) => Self::Damped { shift },
+            ModeWord::Burst(Decimal(ratio)) => Self::Burst(ratio),
         }
     }
 }
 
-fn names() -> String {
-    let names = POLICIES.map(|(name, _)| name);
-    format!("one of {}", names.join(", "))
-}
+/// A bound on catching up, or `"unbounded"`.
+#[derive(Clone, Copy)]
+struct CatchUp(Option<Ns>);
 
-fn anchor(field: &Field<'_>) -> Result<Anchor, ScenarioError> {
-    field.one_of(&[("epoch", Anchor::Epoch), ("first-call", Anchor::FirstCall)])
-}
-
-fn share(field: &Field<'_>) -> Result<Share, ScenarioError> {
-    let text = field.text()?;
-    let percent = text.strip_suffix('%').and_then(|percent| percent.parse().ok());
-    let share = percent.and_then(|percent| Share::try_percent(percent).ok());
-    share.ok_or_else(|| field.error(format!("is \"{text}\"; it is from \"1%\" to \"100%\"")))
-}
-
-fn ratio(field: &Field<'_>) -> Result<Ratio, ScenarioError> {
-    let text = field.decimal()?;
-    text.parse().map_err(|error| field.error(format!("{text}: {error}")))
-}
-
-fn mode(field: &Field<'_>) -> Result<Mode, ScenarioError> {
-    const RIGHT: &str = "\"average\", \"strict\", { damped = 0.25 } or { burst = 1.5 }";
-    if !field.is_table() {
-        return match field.text() {
-            Ok("average") => Ok(Mode::Average),
-            Ok("strict") => Ok(Mode::Strict),
-            Ok(other) => Err(field.error(format!("is \"{other}\"; it is {RIGHT}"))),
-            Err(_) => Err(field.error(format!("it is {RIGHT}"))),
-        };
+impl<'de> Deserialize<'de> for CatchUp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        text(deserializer, |text| match text {
+            "unbounded" => Ok(Self(None)),
+            text => span::parse(text).map(|ns| Self(Some(Ns(ns)))),
+        })
     }
-    let mut fields = field.table("mode")?;
-    let mode = match (fields.get("damped"), fields.get("burst")) {
-        (Some(damped), None) => {
-            let text = damped.decimal()?;
-            let value = text.parse().map_err(|_| damped.error(format!("{text} is no number")))?;
-            let shift = DampingShift::from_ratio(value);
-            Mode::Damped { shift: shift.map_err(|error| damped.error(format!("{text}: {error}")))? }
+}
+
+impl Serialize for CatchUp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.0 {
+            Some(at_most) => serializer.collect_str(at_most),
+            None => serializer.serialize_str("unbounded"),
         }
-        (None, Some(burst)) => Mode::Burst(ratio(&burst)?),
-        _ => return Err(field.error(format!("it is {RIGHT}"))),
-    };
-    fields.finish()?;
-    Ok(mode)
+    }
+}
+
+/// A ratio as a decimal. What has none reads as another ratio.
+#[derive(Clone, Copy)]
+struct Decimal(Ratio);
+
+impl<'de> Deserialize<'de> for Decimal {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        number(deserializer, |number| number.to_string().parse()).map(Self)
+    }
+}
+
+impl Serialize for Decimal {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (numerator, denominator) = (self.0.numerator().get(), self.0.denominator().get());
+        serializer.serialize_f64(numerator as f64 / denominator as f64)
+    }
+}
+
+/// The damping of a schedule: a power of two, which a float has exactly.
+#[derive(Clone, Copy)]
+struct Damping(DampingShift);
+
+impl<'de> Deserialize<'de> for Damping {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        number(deserializer, DampingShift::from_ratio).map(Self)
+    }
+}
+
+impl Serialize for Damping {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(0.5_f64.powi(self.0.get().cast_signed()))
+    }
+}
+
+/// A share, as in `"25%"`.
+struct Percent(Share);
+
+impl<'de> Deserialize<'de> for Percent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        text(deserializer, |text| {
+            let percent = text.strip_suffix('%').and_then(|percent| percent.parse().ok());
+            let share = percent.and_then(|percent| Share::try_percent(percent).ok());
+            share.map(Self).ok_or("it is from \"1%\" to \"100%\"")
+        })
+    }
 }

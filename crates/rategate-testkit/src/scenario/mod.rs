@@ -186,18 +186,17 @@ use rategate_core::debt::Debt;
 use rategate_core::fair::{ClassId, MAX_CLASSES};
 use rategate_core::queue::QueueBounds;
 use rategate_core::shape::Operations;
+use serde::Deserialize;
 
 mod calls;
-mod classes;
-pub(crate) mod fields;
-mod limit_body;
 mod limits;
 mod read;
 mod step;
+pub(crate) mod table;
 
-pub use limit_body::policy_body;
-pub use limits::policy_from;
+pub use limits::{policy_body, policy_from};
 pub use step::{Call, Step, StepExpect};
+pub use table::Ns;
 
 /// The maximum size of a file, in bytes.
 pub const MAX_BYTES: u64 = 16 * 1024 * 1024;
@@ -249,41 +248,53 @@ pub struct Class {
 }
 
 /// A group of threads that each request, work, and request again.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Caller {
     /// The number of threads.
+    #[serde(default = "one")]
     pub threads: u64,
     /// The number of operations of each thread.
     pub operations: u64,
     /// The length of an operation, in a cycle over a thread's operations. Never empty.
-    pub latency_ns: Vec<u64>,
+    #[serde(default, deserialize_with = "table::later")]
+    pub latency: Vec<Ns>,
     /// The side of the work on which the threads wait.
+    #[serde(default)]
     pub gate: Gate,
     /// The number of permits that each operation takes.
+    #[serde(default = "one")]
     pub permits: u64,
     /// The instant at which they begin, since the clock's start.
-    pub start_ns: u64,
+    #[serde(default)]
+    pub start: Ns,
     /// The kind of request, which is never a try.
-    pub call_mode: CallMode,
+    #[serde(default)]
+    pub call: CallMode,
     /// The class in whose queue they wait.
+    #[serde(skip, default = "first_class")]
     pub class: ClassId,
 }
 
 /// The kind of a request for permits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum CallMode {
     /// A request for now or not at all.
     Try,
     /// A request for a promise of the first possible start, which is then waited for.
+    #[default]
     Reserve,
     /// A request to join the wait queue.
     Wait,
 }
 
 /// The side of the work on which the limit is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Gate {
     /// The limit first, then the work.
+    #[default]
     Before,
     /// The work first, then the limit: the form of the operation throttle.
     After,
@@ -299,7 +310,7 @@ pub struct Arrivals {
     /// The number of permits that each call takes.
     pub permits: u64,
     /// The kind of request.
-    pub call_mode: CallMode,
+    pub call: CallMode,
     /// The class in whose queue the calls wait.
     pub class: ClassId,
 }
@@ -319,23 +330,33 @@ pub enum Times {
 }
 
 /// An oracle over all granted permits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Check {
     /// The length of the window.
-    pub window_ns: u64,
+    pub window: Ns,
     /// The maximum of permits in any window.
     pub at_most: u64,
 }
 
 /// The expected results of a run; only fields that are given are compared.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Expect {
     /// The operations and sleeps, as the tape shows them.
     pub tape: Option<String>,
     /// The clock's last reading, since its start.
-    pub elapsed_ns: Option<u64>,
+    pub elapsed: Option<Ns>,
     /// The number of permits granted.
     pub granted: Option<u64>,
+}
+
+const fn one() -> u64 {
+    1
+}
+
+const fn first_class() -> ClassId {
+    ClassId::FIRST
 }
 
 /// A reason why a file is no scenario.

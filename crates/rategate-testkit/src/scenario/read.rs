@@ -1,225 +1,290 @@
 //! A reader of scenario files, table by table.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::debt::Debt;
 use rategate_core::error::RateError;
+use rategate_core::fair::ClassId;
 use rategate_core::queue::{MAX_WAITERS, QueueBounds, WhenFull};
 use rategate_core::rate::Rate;
-use rategate_core::shape::Operations;
-use toml::de::DeTable;
+use rategate_core::shape::{Load, Operations};
+use serde::Deserialize;
 
-use super::calls::read_steps;
-use super::classes::Classes;
-use super::fields::{Field, Fields, Source};
+use super::calls::Reader;
 use super::limits::LimitTable;
+use super::table::{Ns, Signed, Table, Text, later};
 use super::{
-    Arrivals, Call, CallMode, Caller, Check, Expect, Gate, MAX_CALLS, MAX_THREADS, Scenario,
-    ScenarioError, Times,
+    Arrivals, Call, CallMode, Caller, Check, Class, Expect, MAX_CALLS, MAX_NAMED_CLASSES,
+    MAX_THREADS, Scenario, ScenarioError, Times, one,
 };
 
-pub(super) fn scenario(text: &str) -> Result<Scenario, ScenarioError> {
-    let source = Source(text);
-    let document = DeTable::parse(text).map_err(|error| {
-        let span = error.span().unwrap_or_default();
-        source.error(&span, format_args!("not TOML: {}", error.message().replace('\n', "; ")))
-    })?;
-    let mut fields = Fields::root(source, "the file", document.get_ref());
-    let title = fields.read("title", Field::text)?.map(str::to_owned);
+/// The keys of a file. Those of no type are read one by one.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    title: Option<String>,
+    #[serde(rename = "limit", default, deserialize_with = "later")]
+    _limit: (),
+    #[serde(rename = "clock", default, deserialize_with = "later")]
+    _clock: (),
+    #[serde(default)]
+    debt: DebtWord,
+    most_debt: Option<Ns>,
+    #[serde(rename = "queue", default, deserialize_with = "later")]
+    _queue: (),
+    #[serde(rename = "caller", default, deserialize_with = "later")]
+    _caller: (),
+    #[serde(rename = "arrivals", default, deserialize_with = "later")]
+    _arrivals: (),
+    #[serde(rename = "step", default, deserialize_with = "later")]
+    _step: (),
+    #[serde(rename = "check", default, deserialize_with = "later")]
+    _check: (),
+    #[serde(default)]
+    expect: Expect,
+}
 
-    let read_limit = |fields| LimitTable::default().changed(fields);
-    let limit_tables = fields.tables("limit", "[limit]", read_limit)?;
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ClockTable {
+    start: Ns,
+    #[serde(rename = "sleep_error", deserialize_with = "later")]
+    _sleep_error: (),
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum DebtWord {
+    #[default]
+    Forget,
+    Carry,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct QueueTable {
+    waiters: Option<u32>,
+    permits: Option<NonZeroU64>,
+    on_full: WhenFullWord,
+    #[serde(rename = "classes", deserialize_with = "later")]
+    _classes: (),
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum WhenFullWord {
+    #[default]
+    Refuse,
+    EvictNewest,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ArrivalsTable {
+    shape: Option<String>,
+    #[serde(rename = "rate", default, deserialize_with = "later")]
+    _rate: (),
+    count: Option<u64>,
+    seed: Option<u64>,
+    #[serde(default = "one")]
+    permits: u64,
+    #[serde(default)]
+    call: CallMode,
+}
+
+pub(super) fn scenario(text: &str) -> Result<Scenario, ScenarioError> {
+    let table = Table::parse(text)?;
+    let limit_tables = table.tables("limit")?.into_iter().map(LimitTable::new);
+    let limit_tables = limit_tables.collect::<Result<Vec<_>, _>>()?;
     if limit_tables.is_empty() {
-        return Err(fields.error("no [limit]; a scenario needs at least one"));
+        return Err(table.error("no [limit]; a scenario needs at least one"));
     }
     let limits = build_all(&limit_tables)?;
-
-    let clock = fields.read("clock", |clock| read_clock(clock.table("[clock]")?))?;
-    let (clock_start_ns, sleep_error_ns) = clock.unwrap_or_default();
-    let queue = fields.read("queue", |queue| read_queue(queue.table("[queue]")?))?;
-    let (queue, classes) = queue.unzip();
-    let classes = classes.unwrap_or_default();
-    let read_one = |fields| read_caller(fields, &classes);
-    let callers = fields.tables("caller", "[[caller]]", read_one)?;
-    let read_one = |fields| read_arrivals(fields, &classes);
-    let arrivals = fields.tables("arrivals", "[[arrivals]]", read_one)?;
-    let debt = read_debt(&mut fields)?;
-    let steps = read_steps(&mut fields, limit_tables, &classes)?;
-    let waits = callers.iter().any(|caller| caller.call_mode == CallMode::Wait)
-        || arrivals.iter().any(|arrivals| arrivals.call_mode == CallMode::Wait)
-        || steps.iter().any(|step| matches!(step.call, Call::Wait { .. }));
-    if queue.is_some() && !waits {
-        let message = "[queue] bounds waiters, but no call waits; add call = \"wait\"";
-        return Err(fields.error_at("queue", message));
+    let file: File = table.read(&[])?;
+    let (mut clock, mut sleep_errors) = (ClockTable::default(), Vec::new());
+    for table in table.tables("clock")? {
+        sleep_errors = table.all("sleep_error")?;
+        clock = table.read(&[])?;
     }
-    let checks = fields.tables("check", "[[check]]", read_check)?;
-    let expect = fields.read("expect", |expect| read_expect(expect.table("[expect]")?))?;
-    bound(&fields, &callers, &arrivals, steps.len())?;
-    fields.finish()?;
-    Ok(Scenario {
-        title,
+    let (mut bounds, mut classes) = (QueueBounds::default(), Classes::default());
+    for queue in table.tables("queue")? {
+        (bounds, classes) = read_queue(&queue)?;
+    }
+    let callers = read_each(&table, "caller", |table| read_caller(table, &classes))?;
+    let arrivals = read_each(&table, "arrivals", |table| read_arrivals(table, &classes))?;
+    let steps = Reader::new(limit_tables, &classes).read(table.tables("step")?)?;
+    let waits = callers.iter().any(|caller| caller.call == CallMode::Wait)
+        || arrivals.iter().any(|arrivals| arrivals.call == CallMode::Wait)
+        || steps.iter().any(|step| matches!(step.call, Call::Wait { .. }));
+    if table.has("queue") && !waits {
+        let message = "bounds waiters, but no call waits; add call = \"wait\"";
+        return Err(table.error_at("queue", message));
+    }
+    let debt = match file.debt {
+        DebtWord::Forget => Debt::FORGOTTEN,
+        DebtWord::Carry => Debt::CARRIED,
+    };
+    let scenario = Scenario {
+        title: file.title,
         limits,
-        clock_start_ns,
-        sleep_error_ns,
-        queue: queue.unwrap_or_default(),
-        classes: classes.into_list(),
+        clock_start_ns: clock.start.0,
+        sleep_error_ns: sleep_errors.into_iter().map(|Signed(ns)| ns).collect(),
+        queue: bounds,
+        classes: classes.0,
         callers,
         arrivals,
         steps,
-        debt,
-        checks,
-        expect: expect.unwrap_or_default(),
-    })
+        debt: file.most_debt.map_or(debt, |Ns(ns)| debt.at_most(Duration::from_nanos(ns))),
+        checks: read_each(&table, "check", read_check)?,
+        expect: file.expect,
+    };
+    bound(&scenario)?;
+    Ok(scenario)
 }
 
-pub(super) fn build_all(tables: &[LimitTable]) -> Result<Vec<AnyPolicy>, ScenarioError> {
+fn read_each<'t, T>(
+    file: &Table<'t>,
+    key: &str,
+    read: impl FnMut(&Table<'t>) -> Result<T, ScenarioError>,
+) -> Result<Vec<T>, ScenarioError> {
+    file.tables(key)?.iter().map(read).collect()
+}
+
+pub(super) fn build_all(tables: &[LimitTable<'_>]) -> Result<Vec<AnyPolicy>, ScenarioError> {
     tables.iter().map(LimitTable::build).collect()
 }
 
 /// Checks that the file leads to a run of bounded size.
-fn bound(
-    fields: &Fields<'_>,
-    callers: &[Caller],
-    arrivals: &[Arrivals],
-    steps: usize,
-) -> Result<(), ScenarioError> {
-    let threads = callers.iter().fold(0, |sum: u64, caller| sum.saturating_add(caller.threads));
-    if threads > MAX_THREADS {
-        return Err(fields.error_at("caller", format!("over {MAX_THREADS} threads in all")));
+fn bound(scenario: &Scenario) -> Result<(), ScenarioError> {
+    let refused = |message| Err(ScenarioError { line: None, message });
+    let threads = scenario.callers.iter().map(|caller| caller.threads);
+    if threads.fold(0, u64::saturating_add) > MAX_THREADS {
+        return refused(format!("over {MAX_THREADS} threads in all"));
     }
-    let looped = callers.iter().map(|caller| caller.threads.saturating_mul(caller.operations));
+    let looped =
+        scenario.callers.iter().map(|caller| caller.threads.saturating_mul(caller.operations));
     let calls = looped
-        .chain(arrivals.iter().map(|arrivals| arrivals.count))
-        .chain([u64::try_from(steps).unwrap_or(u64::MAX)])
-        .fold(0, u64::saturating_add);
+        .chain(scenario.arrivals.iter().map(|arrivals| arrivals.count))
+        .fold(scenario.steps.len() as u64, u64::saturating_add);
     if calls > MAX_CALLS {
-        let message = format!("over {MAX_CALLS} operations, arrivals and steps in all");
-        return Err(ScenarioError { line: None, message });
+        return refused(format!("over {MAX_CALLS} operations, arrivals and steps in all"));
     }
     Ok(())
 }
 
-fn read_clock(mut fields: Fields<'_>) -> Result<(u64, Vec<i128>), ScenarioError> {
-    let start_ns = fields.read("start", Field::duration)?.unwrap_or(0);
-    let errors = fields
-        .read("sleep_error", |errors| errors.each().iter().map(Field::signed_duration).collect())?;
-    fields.finish()?;
-    Ok((start_ns, errors.unwrap_or_default()))
-}
+/// The classes that the file names, in its order.
+#[derive(Default)]
+pub(super) struct Classes(Vec<Class>);
 
-fn read_debt(fields: &mut Fields<'_>) -> Result<Debt, ScenarioError> {
-    let ends = [("forget", Debt::FORGOTTEN), ("carry", Debt::CARRIED)];
-    let debt = fields.read("debt", |debt| debt.one_of(&ends))?.unwrap_or_default();
-    let max_ns = fields.read("most_debt", Field::duration)?;
-    Ok(max_ns.map_or(debt, |max_ns| debt.at_most(Duration::from_nanos(max_ns))))
-}
-
-fn read_queue(mut fields: Fields<'_>) -> Result<(QueueBounds, Classes), ScenarioError> {
-    let waiters = fields.read("waiters", |waiters| {
-        let max = waiters.count()?;
-        let within = u32::try_from(max).ok().filter(|max| (1..=MAX_WAITERS).contains(max));
-        within.ok_or_else(|| {
-            waiters.error(format!("is {max}; it must be at least 1, at most {MAX_WAITERS}"))
+impl Classes {
+    /// Returns the class that a caller names, or the first one. Only waiters may name a class.
+    pub(super) fn of(&self, table: &Table<'_>, call: CallMode) -> Result<ClassId, ScenarioError> {
+        let Some(name) = table.get::<String>("class")? else { return Ok(ClassId::FIRST) };
+        if call != CallMode::Wait {
+            return Err(table.error_at("class", "is for waiters; add call = \"wait\""));
+        }
+        let index = self.0.iter().position(|class| class.name == name);
+        // The first class is that of all callers that name none.
+        index.and_then(|index| ClassId::of(index + 1)).ok_or_else(|| {
+            let known: Vec<_> = self.0.iter().map(|class| class.name.as_str()).collect();
+            let known = match known.as_slice() {
+                [] => "there are none; they are made as in [queue] classes = { fast = 3 }".into(),
+                known => format!("it is one of {}", known.join(", ")),
+            };
+            table.error_at("class", format!("is \"{name}\"; {known}"))
         })
-    })?;
-    let mut bounds = QueueBounds::new(waiters.unwrap_or(QueueBounds::default().waiters()));
-    let permits = fields.read("permits", |permits| match permits.count()? {
-        0 => Err(permits.error("is 0, so no call could wait; it must be at least 1")),
-        max => Ok(max),
-    })?;
-    if let Some(permits) = permits {
-        bounds = bounds.with_permits(permits);
     }
-    let known = [("refuse", WhenFull::Refuse), ("evict-newest", WhenFull::EvictNewest)];
-    if let Some(on_full) = fields.read("on_full", |on_full| on_full.one_of(&known))? {
-        bounds = bounds.when_full(on_full);
+}
+
+fn read_queue(queue: &Table<'_>) -> Result<(QueueBounds, Classes), ScenarioError> {
+    let read: QueueTable = queue.read(&[])?;
+    let mut bounds = QueueBounds::default();
+    if let Some(waiters) = read.waiters {
+        if !(1..=MAX_WAITERS).contains(&waiters) {
+            let message = format!("must be at least 1, at most {MAX_WAITERS}");
+            return Err(queue.error_at("waiters", message));
+        }
+        bounds = QueueBounds::new(waiters);
     }
-    let classes = fields.read("classes", |classes| Classes::read(classes.table("classes")?))?;
-    fields.finish()?;
-    Ok((bounds, classes.unwrap_or_default()))
+    if let Some(permits) = read.permits {
+        bounds = bounds.with_permits(permits.get());
+    }
+    let mut classes = Vec::new();
+    for table in queue.tables("classes")? {
+        for name in table.names() {
+            if classes.len() == MAX_NAMED_CLASSES {
+                let message = format!("exceeds {MAX_NAMED_CLASSES} classes");
+                return Err(table.error_at(&name, message));
+            }
+            classes.push(Class { weight: table.need(&name)?, name });
+        }
+    }
+    let bounds = bounds.when_full(match read.on_full {
+        WhenFullWord::Refuse => WhenFull::Refuse,
+        WhenFullWord::EvictNewest => WhenFull::EvictNewest,
+    });
+    Ok((bounds, Classes(classes)))
 }
 
-fn read_caller(mut fields: Fields<'_>, classes: &Classes) -> Result<Caller, ScenarioError> {
-    let threads = fields.read("threads", Field::count)?.unwrap_or(1);
-    let operations = fields.need("operations", "100")?.count()?;
-    let latency_ns: Option<Vec<_>> =
-        fields.read("latency", |latency| latency.each().iter().map(Field::duration).collect())?;
-    let gates = [("before", Gate::Before), ("after", Gate::After)];
-    let gate = fields.read("gate", |gate| gate.one_of(&gates))?.unwrap_or(Gate::Before);
-    let permits = fields.read("permits", Field::count)?.unwrap_or(1);
-    let start_ns = fields.read("start", Field::duration)?.unwrap_or(0);
-    let modes = [("reserve", CallMode::Reserve), ("wait", CallMode::Wait)];
-    let call_mode = fields.read("call", |call| call.one_of(&modes))?.unwrap_or(CallMode::Reserve);
-    let class = classes.class_of(&mut fields, call_mode == CallMode::Wait)?;
-    fields.finish()?;
-    let latency_ns = latency_ns.filter(|all| !all.is_empty()).unwrap_or_else(|| vec![0]);
-    Ok(Caller { threads, operations, latency_ns, gate, permits, start_ns, call_mode, class })
+fn read_caller(table: &Table<'_>, classes: &Classes) -> Result<Caller, ScenarioError> {
+    let caller: Caller = table.read(&["class"])?;
+    if caller.call == CallMode::Try {
+        return Err(table.error_at("call", "must be \"reserve\" or \"wait\""));
+    }
+    let mut latency: Vec<Ns> = table.all("latency")?;
+    if latency.is_empty() {
+        latency.push(Ns(0));
+    }
+    Ok(Caller { latency, class: classes.of(table, caller.call)?, ..caller })
 }
 
-fn read_arrivals(mut fields: Fields<'_>, classes: &Classes) -> Result<Arrivals, ScenarioError> {
-    let load = fields.read("shape", read_shape)?;
-    let (times, count) = match load {
-        Some(Shape::Load(operations)) => read_load(&mut fields, *operations)?,
-        Some(Shape::Poisson) => read_rate(&mut fields, true)?,
-        Some(Shape::Constant) | None => read_rate(&mut fields, false)?,
-    };
-    let permits = fields.read("permits", Field::count)?.unwrap_or(1);
-    let modes = [("reserve", CallMode::Reserve), ("wait", CallMode::Wait), ("try", CallMode::Try)];
-    let call_mode = fields.read("call", |call| call.one_of(&modes))?.unwrap_or(CallMode::Reserve);
-    let class = classes.class_of(&mut fields, call_mode == CallMode::Wait)?;
-    fields.finish()?;
-    Ok(Arrivals { times, count, permits, call_mode, class })
-}
-
-/// The shape of arrivals.
-enum Shape {
-    Constant,
-    Poisson,
-    Load(Box<Operations>),
-}
-
-fn read_shape(shape: &Field<'_>) -> Result<Shape, ScenarioError> {
-    Ok(match shape.text()? {
-        "constant" => Shape::Constant,
-        "poisson" => Shape::Poisson,
-        text if text.contains(':') => Shape::Load(Box::new(shape.load()?.into_operations())),
-        text => {
+fn read_arrivals(table: &Table<'_>, classes: &Classes) -> Result<Arrivals, ScenarioError> {
+    let read: ArrivalsTable = table.read(&["class"])?;
+    let (times, count) = match read.shape.as_deref() {
+        Some(shape) if shape.contains(':') => read_load(table, &read)?,
+        Some("poisson") => read_rate(table, &read, true)?,
+        Some("constant") | None => read_rate(table, &read, false)?,
+        Some(shape) => {
             let right = "\"constant\" or \"poisson\" with a rate, or a load, as in \
                          \"ramp:0/s>100/s@10s\"";
-            return Err(shape.error(format!("is \"{text}\"; it is {right}")));
+            return Err(table.error_at("shape", format!("is \"{shape}\"; it is {right}")));
         }
-    })
-}
-
-fn read_rate(fields: &mut Fields<'_>, is_poisson: bool) -> Result<(Times, u64), ScenarioError> {
-    let rate = fields.need("rate", "\"300/s\"")?;
-    let Some(fraction) = rate.parse::<Rate>()?.fraction() else {
-        return Err(rate.error(format!("arrivals need a finite rate; {}", RateError::Malformed)));
     };
-    let count = fields.need("count", "1000")?.count()?;
-    let seed = fields.read("seed", |seed| {
-        if is_poisson { seed.count() } else { Err(seed.error("only poisson arrivals have a seed")) }
-    })?;
-    let poisson_seed = is_poisson.then_some(seed.unwrap_or(0));
-    Ok((Times::Rate { rate: fraction, poisson_seed }, count))
+    let class = classes.of(table, read.call)?;
+    Ok(Arrivals { times, count, permits: read.permits, call: read.call, class })
 }
 
-fn read_load(
-    fields: &mut Fields<'_>,
-    operations: Operations,
+fn read_rate(
+    table: &Table<'_>,
+    read: &ArrivalsTable,
+    is_poisson: bool,
 ) -> Result<(Times, u64), ScenarioError> {
-    for key in ["rate", "seed"] {
-        if fields.has(key) {
-            let message = format!("the shape has its own {key}; leave out one of the two");
-            return Err(fields.error_at(key, message));
-        }
+    let Text(rate): Text<Rate> = table.need("rate")?;
+    let Some(rate) = rate.fraction() else {
+        let message = format!("must be finite for arrivals; {}", RateError::Malformed);
+        return Err(table.error_at("rate", message));
+    };
+    if read.seed.is_some() && !is_poisson {
+        return Err(table.error_at("seed", "is for poisson arrivals only"));
     }
-    let count = match fields.read("count", Field::count)? {
+    let poisson_seed = is_poisson.then_some(read.seed.unwrap_or(0));
+    Ok((Times::Rate { rate, poisson_seed }, table.need("count")?))
+}
+
+fn read_load(table: &Table<'_>, read: &ArrivalsTable) -> Result<(Times, u64), ScenarioError> {
+    if let Some(key) = ["rate", "seed"].into_iter().find(|key| table.has(key)) {
+        let message = "is given by the shape too; leave out one of the two";
+        return Err(table.error_at(key, message));
+    }
+    let Text(load): Text<Load> = table.need("shape")?;
+    let operations = load.into_operations();
+    let count = match read.count {
         Some(count) => count,
         None if operations.due(MAX_CALLS).is_some() => {
-            let message = format!("over {MAX_CALLS} calls; give it a length or a `count`");
-            return Err(fields.error_at("shape", message));
+            let message = format!("has over {MAX_CALLS} calls; give it a length or a `count`");
+            return Err(table.error_at("shape", message));
         }
         None => count_of(&operations),
     };
@@ -231,12 +296,12 @@ fn count_of(operations: &Operations) -> u64 {
     let (mut known, mut beyond) = (0, 1);
     // Doubled first, since Poisson processes add up all that is before an operation.
     while beyond < MAX_CALLS && operations.due(beyond).is_some() {
-        (known, beyond) = (beyond, beyond.saturating_mul(2).min(MAX_CALLS));
+        (known, beyond) = (beyond, (beyond * 2).min(MAX_CALLS));
     }
     while known < beyond {
         let middle = known.midpoint(beyond);
         if operations.due(middle).is_some() {
-            known = middle.saturating_add(1);
+            known = middle + 1;
         } else {
             beyond = middle;
         }
@@ -244,21 +309,10 @@ fn count_of(operations: &Operations) -> u64 {
     known
 }
 
-fn read_check(mut fields: Fields<'_>) -> Result<Check, ScenarioError> {
-    let window = fields.need("window", "\"1s\"")?;
-    let window_ns = window.duration()?;
-    if window_ns == 0 {
-        return Err(window.error("a window of no length holds nothing; it must be at least 1ns"));
+fn read_check(table: &Table<'_>) -> Result<Check, ScenarioError> {
+    let check: Check = table.read(&[])?;
+    if check.window == Ns(0) {
+        return Err(table.error_at("window", "of no length holds nothing; it must be at least 1ns"));
     }
-    let at_most = fields.need("at_most", "51")?.count()?;
-    fields.finish()?;
-    Ok(Check { window_ns, at_most })
-}
-
-fn read_expect(mut fields: Fields<'_>) -> Result<Expect, ScenarioError> {
-    let tape = fields.read("tape", Field::text)?.map(str::to_owned);
-    let elapsed_ns = fields.read("elapsed", Field::duration)?;
-    let granted = fields.read("granted", Field::count)?;
-    fields.finish()?;
-    Ok(Expect { tape, elapsed_ns, granted })
+    Ok(check)
 }

@@ -3,7 +3,9 @@
 use rategate_core::adaptive::Outcome as Ending;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::fair::ClassId;
+use serde::Deserialize;
 
+use super::{Ns, first_class, one};
 use crate::report::Outcome;
 
 /// An explicit call.
@@ -11,6 +13,9 @@ use crate::report::Outcome;
 pub struct Step {
     /// The clock's reading, since its start. It may go backwards.
     pub at_ns: u64,
+    /// The index of the earlier step that the call refers to by its name. The step's own index, if
+    /// the call refers to none.
+    pub of: usize,
     /// The call to make.
     pub call: Call,
     /// The expected result of the call.
@@ -18,110 +23,96 @@ pub struct Step {
 }
 
 /// A call made by a step.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Call {
     /// A try, which is granted at once or denied.
     Try {
         /// The number of permits.
+        #[serde(default = "one")]
         permits: u64,
-        /// The name by which a later step may settle or refund it.
-        name: Option<String>,
     },
     /// A reservation, which promises a start.
     Reserve {
         /// The number of permits.
+        #[serde(default = "one")]
         permits: u64,
-        /// The name by which a later step may cancel, settle or refund it.
-        name: Option<String>,
         /// The maximum wait that the caller accepts.
-        max_wait_ns: Option<u64>,
+        max_wait: Option<Ns>,
     },
     /// A wait in the queue.
     Wait {
         /// The number of permits.
+        #[serde(default = "one")]
         permits: u64,
-        /// The name by which a later step may leave, settle or refund it.
-        name: Option<String>,
         /// The maximum wait that the caller accepts.
-        max_wait_ns: Option<u64>,
+        max_wait: Option<Ns>,
         /// The class in whose queue it waits.
+        #[serde(skip, default = "first_class")]
         class: ClassId,
     },
-    /// A withdrawal of the wait of that name.
-    Leave {
-        /// The name of the wait.
-        name: String,
-    },
+    /// A withdrawal of a wait.
+    Leave {},
     /// The end of operations, which frees or commits what they hold.
     Release {
         /// The number of permits of the operations.
+        #[serde(default = "one")]
         permits: u64,
     },
     /// The end of the operations of a grant, in some way.
     End {
-        /// The name of the call that was granted.
-        name: String,
         /// The way in which they ended.
-        ending: Ending,
+        #[serde(with = "EndingWord")]
+        outcome: Ending,
     },
     /// A settlement of an estimate.
     Settle {
-        /// The name of the call.
-        name: String,
         /// The number of permits that it really took.
         actual: u64,
     },
     /// A refund of permits that had no effect.
     Refund {
-        /// The name of the call.
-        name: String,
         /// The number of permits.
+        #[serde(default = "one")]
         permits: u64,
     },
     /// A charge of permits that have been used already.
     Charge {
         /// The number of permits.
+        #[serde(default = "one")]
         permits: u64,
     },
-    /// A cancellation of the reservation of that name.
-    Cancel {
-        /// The name of the reservation.
-        name: String,
-    },
+    /// A cancellation of a reservation, or of a hold.
+    Cancel {},
     /// A hold of an estimate.
     Hold {
         /// The number of permits.
+        #[serde(default = "one")]
         permits: u64,
         /// The time after which it ends by itself.
-        ttl_ns: u64,
-        /// The name by which a later step may commit or cancel it.
-        name: Option<String>,
+        ttl: Ns,
     },
     /// A commit of a hold.
     Commit {
-        /// The name of the hold.
-        name: String,
         /// The number of permits that were used.
         actual: u64,
-    },
-    /// A cancellation of the hold of that name.
-    CancelHold {
-        /// The name of the hold.
-        name: String,
     },
     /// A change of the limits.
     Set {
         /// All limits, changed and unchanged.
+        #[serde(skip)]
         limits: Vec<AnyPolicy>,
     },
     /// A peek, which takes nothing.
     Peek {
         /// The number of permits that the peek is for.
+        #[serde(default = "one")]
         permits: u64,
     },
     /// A refill of a backfill pool.
     Refill {
         /// The number of permits.
+        #[serde(default = "one")]
         permits: u64,
     },
 }
@@ -133,19 +124,28 @@ impl Call {
     }
 }
 
+#[derive(Deserialize)]
+#[serde(remote = "Ending", rename_all = "kebab-case")]
+enum EndingWord {
+    Served,
+    Dropped,
+    Ignored,
+}
+
 /// The expected result of a step; only fields that are given are compared.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct StepExpect {
     /// The outcome of the call.
     pub outcome: Option<Outcome>,
     /// The instant at which it may start, since the clock's start.
-    pub start_ns: Option<u64>,
+    pub start: Option<Ns>,
     /// The time until it would pass.
-    pub retry_after_ns: Option<u64>,
+    pub retry_after: Option<Ns>,
     /// The start less the scheduled time.
-    pub wait_ns: Option<u64>,
+    pub wait: Option<Ns>,
     /// The instant at which a wait ended, since the clock's start.
-    pub ended_ns: Option<u64>,
+    pub ended: Option<Ns>,
     /// The number of permits refunded.
     pub back: Option<u64>,
     /// The number of permits owed.

@@ -39,14 +39,16 @@
 
 use rategate_core::adaptive::{Aimd, Bounds, Knee};
 use rategate_core::rate::Rate;
+use rategate_core::shape::Load;
 use rategate_core::share::Share;
 use rategate_core::span;
-use toml::de::DeTable;
+use serde::Deserialize;
+use serde::de::Deserializer;
 
 use super::report::Percent;
 use super::{Client, Measure, Numbers, Pause, Run, Server, Service, Setup, Steps};
-use crate::scenario::ScenarioError;
-use crate::scenario::fields::{Field, Fields, Source};
+use crate::scenario::table::{Table, Text, later, number};
+use crate::scenario::{Ns, ScenarioError};
 
 /// The maximum length of a run.
 const MAX_NS: u64 = 3_600_000_000_000;
@@ -71,7 +73,8 @@ pub struct ServerFile {
 }
 
 /// A controller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ControllerKind {
     /// [`Knee`].
     Knee,
@@ -98,7 +101,7 @@ impl ServerFile {
     /// Returns `true` if a text has a table of a server, as no other scenario has.
     #[must_use]
     pub fn is_meant(text: &str) -> bool {
-        DeTable::parse(text).is_ok_and(|table| table.get_ref().contains_key("server"))
+        Table::parse(text).is_ok_and(|table| table.has("server"))
     }
 
     /// Reads a file.
@@ -107,45 +110,38 @@ impl ServerFile {
     ///
     /// The first [`ScenarioError`] in the order of reading.
     pub fn parse(text: &str) -> Result<Self, ScenarioError> {
-        let source = Source(text);
-        let document = DeTable::parse(text).map_err(|error| {
-            let message = error.message().replace('\n', "; ");
-            source.error(&error.span().unwrap_or_default(), format_args!("not TOML: {message}"))
+        let table = Table::parse(text)?;
+        let file: File = table.read(&[])?;
+        let LimitTable { controller, floor, first, ceiling } = file.limit;
+        let (floor, first) = (floor.unwrap_or(1), first.unwrap_or(20));
+        let ceiling = ceiling.unwrap_or(1_000);
+        let bounds = Bounds::try_new(floor, first, ceiling).map_err(|error| {
+            let message = format!("has floor {floor}, first {first}, ceiling {ceiling}: {error}");
+            table.error_at("limit", message)
         })?;
-        let mut fields = Fields::root(source, "the file", document.get_ref());
-        let title = fields.read("title", Field::text)?.map(str::to_owned);
-        let seed = fields.read("seed", Field::count)?.unwrap_or(1);
-        let limit = fields.need("limit", "{ controller = \"knee\" }")?.table("[limit]")?;
-        let (controller, bounds) = read_limit(limit)?;
-        let server = fields.need("server", "{ workers = 10, service = { mean = \"10ms\" } }")?;
-        let server = read_server(server.table("[server]")?)?;
-        // The callers so far, and whether each has a limit of its own.
-        let mut own = Vec::new();
-        let clients = fields.tables("client", "[[client]]", |fields| {
-            let client = read_client(fields, &own)?;
-            own.push(client.limit_of.is_none());
-            Ok(client)
-        })?;
-        if clients.is_empty() || clients.len() > MAX_CLIENTS {
-            let message = format!("needs from 1 to {MAX_CLIENTS} [[client]]s");
-            return Err(fields.error(message));
+        let server = read_server(&table.need_table("server")?)?;
+        let mut clients: Vec<Client> = Vec::new();
+        for client in table.tables("client")? {
+            clients.push(read_client(&client, &clients)?);
         }
-        let among = clients.len();
-        let read = |fields: Fields<'_>| read_measure(fields, among);
-        let (measures, goals): (Vec<Measure>, Vec<_>) =
-            fields.tables("measure", "[[measure]]", read)?.into_iter().unzip();
+        if clients.is_empty() || clients.len() > MAX_CLIENTS {
+            return Err(table.error(format!("needs from 1 to {MAX_CLIENTS} [[client]]s")));
+        }
+        let measures = table.tables("measure")?.into_iter();
+        let measures = measures.map(|measure| read_measure(&measure, clients.len()));
+        let (measures, goals): (Vec<Measure>, Vec<Goal>) =
+            measures.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
         if measures.is_empty() {
-            return Err(fields.error("no [[measure]]; a file needs at least one"));
+            return Err(table.error("needs a [[measure]]"));
         }
         // Of each caller the largest of its rates.
         let end_ns = measures.iter().map(|measure| measure.to_ns).fold(0, u64::max);
         let rates = clients.iter().map(|client| client.max_per_1000_s(end_ns));
         if rates.fold(0, u64::saturating_add) > MAX_PER_1000_S {
-            return Err(fields.error_at("client", "the rates are above 100000/s together"));
+            return Err(table.error_at("client", "is above 100000/s together"));
         }
-        fields.finish()?;
-        let setup = Setup { server, clients, measures, seed };
-        Ok(Self { title, controller, bounds, setup, goals })
+        let setup = Setup { server, clients, measures, seed: file.seed.unwrap_or(1) };
+        Ok(Self { title: file.title, controller, bounds, setup, goals })
     }
 
     /// Runs the setup with the controller of the file.
@@ -185,212 +181,252 @@ impl Goal {
     }
 }
 
-fn read_limit(mut fields: Fields<'_>) -> Result<(ControllerKind, Bounds), ScenarioError> {
-    let known = [("knee", ControllerKind::Knee), ("aimd", ControllerKind::Aimd)];
-    let controller = fields.need("controller", "\"knee\"")?.one_of(&known)?;
-    let mut number = |key, absent| -> Result<u32, ScenarioError> {
-        Ok(fields.read(key, Field::count_u32)?.unwrap_or(absent))
-    };
-    let (floor, first, ceiling) =
-        (number("floor", 1)?, number("first", 20)?, number("ceiling", 1_000)?);
-    let bounds = Bounds::try_new(floor, first, ceiling).map_err(|error| {
-        fields.error(format!("floor {floor}, first {first}, ceiling {ceiling}: {error}"))
-    })?;
-    fields.finish()?;
-    Ok((controller, bounds))
+/// The keys of a file. Those of no type are read one by one.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    title: Option<String>,
+    seed: Option<u64>,
+    limit: LimitTable,
+    #[serde(rename = "server", deserialize_with = "later")]
+    _server: (),
+    #[serde(rename = "client", default, deserialize_with = "later")]
+    _client: (),
+    #[serde(rename = "measure", default, deserialize_with = "later")]
+    _measure: (),
 }
 
-fn read_server(mut fields: Fields<'_>) -> Result<Server, ScenarioError> {
-    let workers = read_steps(&fields.need("workers", "10")?, read_u32)?;
-    let service = fields.need("service", "{ mean = \"10ms\" }")?;
-    let service = read_service(service.table("service")?)?;
+#[derive(Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LimitTable {
+    controller: ControllerKind,
+    floor: Option<u32>,
+    first: Option<u32>,
+    ceiling: Option<u32>,
+}
+
+/// The keys of a server that cannot change.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ServerTable {
+    queue: Option<u64>,
+    pause: Option<PauseTable>,
+    deadline: Option<Ns>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PauseTable {
+    every: Ns,
+    r#for: Ns,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ServiceTable {
+    mean: Option<Ns>,
+    from: Option<Ns>,
+    to: Option<Ns>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExceptTable {
+    percent: u64,
+    mean: Ns,
+}
+
+/// The keys of a client besides its rate.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClientTable {
+    shape: Option<Text<Load>>,
+    share: Option<u64>,
+    limit_of: Option<usize>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MeasureTable {
+    from: Ns,
+    to: Ns,
+    client: Option<usize>,
+    goodput: Option<PerMille<100>>,
+    p99: Option<Ns>,
+    jain: Option<PerMille<1>>,
+    refused: Option<PerMille<100>>,
+    shed: Option<PerMille<100>>,
+}
+
+/// A value from an instant on.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table, as in { from = \"20s\", is = 10 }")]
+struct Change<T> {
+    from: Ns,
+    is: T,
+}
+
+/// A number with up to three decimals, in thousandths.
+struct Thousandths(u64);
+
+impl<'de> Deserialize<'de> for Thousandths {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        number(deserializer, |number| thousandths(number).map(Self))
+    }
+}
+
+fn thousandths(number: f64) -> Result<u64, &'static str> {
+    let text = number.to_string();
+    let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
+    let read = format!("{whole}{part:0<3}").parse().ok().filter(|_| part.len() <= 3);
+    read.ok_or("it must be a number with up to 3 decimals")
+}
+
+/// Thousandths of a `WHOLE`, which is 1, or 100 for percent.
+struct PerMille<const WHOLE: u64>(u64);
+
+impl<'de, const WHOLE: u64> Deserialize<'de> for PerMille<WHOLE> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        number(deserializer, |number| {
+            let of_whole = thousandths(number).ok().filter(|of_whole| of_whole % WHOLE == 0);
+            let per_mille = of_whole.map(|of_whole| of_whole / WHOLE);
+            per_mille
+                .filter(|&per_mille| per_mille <= 1_000)
+                .map(Self)
+                .ok_or_else(|| format!("it must be at most {WHOLE}, in thousandths of that"))
+        })
+    }
+}
+
+fn read_server(table: &Table<'_>) -> Result<Server, ScenarioError> {
+    let workers = steps(table, "workers", Ok)?;
+    let workers = workers.ok_or_else(|| table.error("needs the key `workers`"))?;
+    let service = read_service(&table.need_table("service")?)?;
     let mut server = Server { workers, ..Server::new(1, service) };
-    if let Some(slowness) = fields.read("slowness", |field| read_steps(field, read_thousandths))? {
-        server.slowness = slowness;
-    }
-    if let Some(network) = fields.read("network", |field| read_steps(field, read_duration))? {
-        server.network_ns = network;
-    }
-    if let Some(queue) = fields.read("queue", Field::count)? {
+    let slowness = steps(table, "slowness", |Thousandths(slowness)| Ok(slowness))?;
+    let network_ns = steps(table, "network", |Ns(ns)| Ok(ns))?;
+    server.slowness = slowness.unwrap_or(server.slowness);
+    server.network_ns = network_ns.unwrap_or(server.network_ns);
+    let read: ServerTable = table.read(&["workers", "service", "slowness", "network"])?;
+    if let Some(queue) = read.queue {
         server.queue = usize::try_from(queue).unwrap_or(usize::MAX);
     }
-    server.pause = fields.read("pause", |pause| read_pause(pause.table("pause")?))?;
-    if let Some(deadline_ns) = fields.read("deadline", Field::duration)? {
-        server.deadline_ns = deadline_ns;
+    if let Some(PauseTable { every: Ns(every_ns), r#for: Ns(for_ns) }) = read.pause {
+        if !(1..every_ns).contains(&for_ns) {
+            let message = "needs a `for` of more than 0 and less than `every`";
+            return Err(table.error_at("pause", message));
+        }
+        server.pause = Some(Pause { every_ns, for_ns });
     }
-    fields.finish()?;
+    server.deadline_ns = read.deadline.map_or(server.deadline_ns, |Ns(ns)| ns);
     Ok(server)
 }
 
-fn read_service(mut fields: Fields<'_>) -> Result<Service, ScenarioError> {
-    let mean = fields.read("mean", Field::duration)?;
-    let from = fields.read("from", Field::duration)?;
-    let to = fields.read("to", Field::duration)?;
-    let except = fields.tables("except", "except", |mut fields| {
-        let percent = fields.need("percent", "10")?;
-        let share = percent.count()?;
-        if share > 100 {
-            return Err(percent.error(format!("is {share}; it must be at most 100")));
-        }
-        let mean_ns = fields.need("mean", "\"100ms\"")?.duration()?;
-        fields.finish()?;
-        Ok((share, mean_ns))
-    })?;
-    if except.iter().map(|(share, _)| share).sum::<u64>() > 100 {
-        return Err(fields.error_at("except", "the shares are more than 100 together"));
+fn read_service(table: &Table<'_>) -> Result<Service, ScenarioError> {
+    let read: ServiceTable = table.read(&["except"])?;
+    let except: Vec<ExceptTable> = table.all("except")?;
+    if except.iter().map(|except| except.percent).fold(0, u64::saturating_add) > 100 {
+        return Err(table.error_at("except", "must be at most 100 percent together"));
     }
-    let service = match (mean, from, to) {
-        (Some(mean_ns), None, None) => Service::exponential(mean_ns),
-        (None, Some(from_ns), Some(to_ns)) if from_ns <= to_ns => Service::uniform(from_ns, to_ns),
+    let service = match (read.mean, read.from, read.to) {
+        (Some(Ns(mean_ns)), None, None) => Service::exponential(mean_ns),
+        (None, Some(Ns(from_ns)), Some(Ns(to_ns))) if from_ns <= to_ns => {
+            Service::uniform(from_ns, to_ns)
+        }
         _ => {
             let message = "needs `mean` alone, or `from` and `to` with the lesser one first";
-            return Err(fields.error(message));
+            return Err(table.error(message));
         }
     };
-    let add = |service: Service, (share, mean_ns)| service.except(share, mean_ns);
-    let service = except.into_iter().fold(service, add);
-    fields.finish()?;
-    Ok(service)
+    let add = |service: Service, except: ExceptTable| service.except(except.percent, except.mean.0);
+    Ok(except.into_iter().fold(service, add))
 }
 
-fn read_pause(mut fields: Fields<'_>) -> Result<Pause, ScenarioError> {
-    let every_ns = fields.need("every", "\"2s\"")?.duration()?;
-    let for_ns = fields.need("for", "\"200ms\"")?.duration()?;
-    if for_ns == 0 || for_ns >= every_ns {
-        return Err(fields.error("`for` must be more than 0 and less than `every`"));
-    }
-    fields.finish()?;
-    Ok(Pause { every_ns, for_ns })
-}
-
-/// Reads a client, behind others of which it is known whether they have limits of their own.
-fn read_client(mut fields: Fields<'_>, own: &[bool]) -> Result<Client, ScenarioError> {
-    let share = fields.read("share", |field| {
-        let percent = u8::try_from(field.count()?).unwrap_or(u8::MAX);
-        Share::try_percent(percent).map_err(|error| field.error(error))
+/// Reads a client, behind others.
+fn read_client(table: &Table<'_>, others: &[Client]) -> Result<Client, ScenarioError> {
+    let rate = steps(table, "rate", |Text(rate)| {
+        let is_bounded = rate != Rate::UNLIMITED
+            && Client::constant(rate).max_per_1000_s(MAX_NS) <= MAX_PER_1000_S;
+        if is_bounded { Ok(rate) } else { Err("is above 100000/s") }
     })?;
-    let limit_of = fields.read("limit_of", |field| {
-        let client = read_index(field, own.len(), "the number of a [[client]] above")?;
-        match own.get(client) {
-            Some(true) => Ok(client),
-            _ => Err(field.error("names a client that has no limit of its own")),
+    let read: ClientTable = table.read(&["rate"])?;
+    let client = match (read.shape, rate) {
+        (Some(Text(load)), None) => {
+            Client::of(load).map_err(|error| table.error_at("shape", error))?
         }
-    })?;
-    let client = read_calls(fields)?.in_share(share.unwrap_or(Share::WHOLE));
-    Ok(limit_of.map_or(client.clone(), |of| client.under_limit_of(of)))
-}
-
-/// Reads the number of a client, which counts from 1, as its index.
-fn read_index(field: &Field<'_>, clients: usize, what: &str) -> Result<usize, ScenarioError> {
-    let number = field.count()?;
-    let index = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
-    index.filter(|&index| index < clients).ok_or_else(|| {
-        field.error(format!("is {number}; it must be {what}, from 1, of which there are {clients}"))
-    })
-}
-
-fn read_calls(mut fields: Fields<'_>) -> Result<Client, ScenarioError> {
-    if let Some(client) = fields.read("shape", read_load)? {
-        if fields.has("rate") {
-            let message = "the shape has its own rate; leave out one of the two";
-            return Err(fields.error_at("rate", message));
+        (None, Some(rate)) => Client::changing(rate),
+        (Some(_), Some(_)) => {
+            return Err(
+                table.error_at("rate", "is given by the shape too; leave out one of the two")
+            );
         }
-        fields.finish()?;
+        (None, None) => return Err(table.error("needs the key `rate`, or `shape`")),
+    };
+    let percent = read.share.map_or(100, |share| u8::try_from(share).unwrap_or(u8::MAX));
+    let share = Share::try_percent(percent);
+    let client = client.in_share(share.map_err(|error| table.error_at("share", error))?);
+    let Some(of) = index(table, "limit_of", read.limit_of, others.len())? else {
         return Ok(client);
+    };
+    if others[of].limit_of.is_some() {
+        return Err(table.error_at("limit_of", "names a client that has no limit of its own"));
     }
-    let rate = read_steps(&fields.need("rate", "\"900/s\"")?, |field| {
-        let rate = field.parse::<Rate>()?;
-        let client = Client::constant(rate);
-        if rate == Rate::UNLIMITED || client.max_per_1000_s(MAX_NS) > MAX_PER_1000_S {
-            return Err(field.error("is above 100000/s"));
-        }
-        Ok(rate)
-    })?;
-    fields.finish()?;
-    Ok(Client::changing(rate))
+    Ok(client.under_limit_of(of))
 }
 
-fn read_load(shape: &Field<'_>) -> Result<Client, ScenarioError> {
-    Client::of(shape.load()?).map_err(|error| shape.error(error))
+/// Returns the index of a client, whose number counts from 1.
+fn index(
+    table: &Table<'_>,
+    key: &str,
+    number: Option<usize>,
+    clients: usize,
+) -> Result<Option<usize>, ScenarioError> {
+    let index = number.map(|number| number.wrapping_sub(1));
+    if index.is_some_and(|index| index >= clients) {
+        let message = format!("is the number of a client, from 1, of which there are {clients}");
+        return Err(table.error_at(key, message));
+    }
+    Ok(index)
 }
 
-fn read_measure(mut fields: Fields<'_>, clients: usize) -> Result<(Measure, Goal), ScenarioError> {
-    let from_ns = fields.need("from", "\"10s\"")?.duration()?;
-    let to = fields.need("to", "\"60s\"")?;
-    let to_ns = to.duration()?;
+fn read_measure(table: &Table<'_>, clients: usize) -> Result<(Measure, Goal), ScenarioError> {
+    let read: MeasureTable = table.read(&[])?;
+    let (Ns(from_ns), Ns(to_ns)) = (read.from, read.to);
     if to_ns <= from_ns || to_ns > MAX_NS {
-        return Err(to.error("must be after `from`, and at most \"1h\""));
+        return Err(table.error_at("to", "must be after `from`, and at most \"1h\""));
     }
-    let percent = |field: &Field<'_>| {
-        let thousandths = read_thousandths(field)?;
-        if thousandths > 100_000 || thousandths % 100 > 0 {
-            return Err(field.error("must be at most 100, in percent with up to one decimal"));
-        }
-        Ok(thousandths / 100)
-    };
-    let index = |field: &Field<'_>| {
-        let thousandths = read_thousandths(field)?;
-        if thousandths > 1_000 { Err(field.error("must be at most 1")) } else { Ok(thousandths) }
-    };
     let goal = Goal {
-        goodput_per_mille: fields.read("goodput", percent)?,
-        p99_ns: fields.read("p99", Field::duration)?,
-        jain_per_mille: fields.read("jain", index)?,
-        refused_per_mille: fields.read("refused", percent)?,
-        shed_per_mille: fields.read("shed", percent)?,
+        goodput_per_mille: read.goodput.map(|PerMille(per_mille)| per_mille),
+        p99_ns: read.p99.map(|Ns(ns)| ns),
+        jain_per_mille: read.jain.map(|PerMille(per_mille)| per_mille),
+        refused_per_mille: read.refused.map(|PerMille(per_mille)| per_mille),
+        shed_per_mille: read.shed.map(|PerMille(per_mille)| per_mille),
     };
-    let read = |field: &Field<'_>| read_index(field, clients, "the number of a [[client]]");
-    let client = fields.read("client", read)?;
-    fields.finish()?;
+    let client = index(table, "client", read.client, clients)?;
     Ok((Measure { from_ns, to_ns, client }, goal))
 }
 
 /// Reads one value, or the values from some instants on: `[{ from = "0s", is = 20 }, …]`.
-fn read_steps<T: Copy>(
-    field: &Field<'_>,
-    read: impl Fn(&Field<'_>) -> Result<T, ScenarioError>,
-) -> Result<Steps<T>, ScenarioError> {
-    let mut steps: Option<Steps<T>> = None;
-    let mut last_ns = 0;
-    for each in field.each() {
-        if !each.is_table() {
-            return match field.each().len() {
-                1 => read(&each).map(Steps::constant),
-                _ => Err(each.error("must be a table, as in { from = \"20s\", is = 10 }")),
-            };
-        }
-        let mut fields = each.table("a step")?;
-        let from_ns = fields.need("from", "\"20s\"")?.duration()?;
-        let value = read(&fields.need("is", "10")?)?;
+fn steps<'t, T: Deserialize<'t>, U: Copy>(
+    table: &Table<'t>,
+    key: &str,
+    check: impl Fn(T) -> Result<U, &'static str>,
+) -> Result<Option<Steps<U>>, ScenarioError> {
+    let check = |value| check(value).map_err(|why| table.error_at(key, why));
+    if !table.has_tables(key) {
+        return table.get(key)?.map(|value| check(value).map(Steps::constant)).transpose();
+    }
+    let mut steps: Option<(Steps<U>, u64)> = None;
+    for Change { from: Ns(from_ns), is } in table.all::<Change<T>>(key)? {
+        let value = check(is)?;
         steps = Some(match steps {
-            None if from_ns == 0 => Steps::constant(value),
-            None => return Err(fields.error_at("from", "the first step must be from \"0s\"")),
-            Some(_) if from_ns <= last_ns => {
-                return Err(fields.error_at("from", "the steps must be in the order of time"));
+            None if from_ns == 0 => (Steps::constant(value), 0),
+            Some((steps, last_ns)) if from_ns > last_ns => (steps.then(from_ns, value), from_ns),
+            _ => {
+                let message = "must be from \"0s\" at first, and then in the order of time";
+                return Err(table.error_at(key, message));
             }
-            Some(steps) => steps.then(from_ns, value),
         });
-        last_ns = from_ns;
-        fields.finish()?;
     }
-    steps.ok_or_else(|| field.error("is empty; it needs a value"))
-}
-
-/// Reads a number with up to three decimals, in thousandths.
-fn read_thousandths(field: &Field<'_>) -> Result<u64, ScenarioError> {
-    let text = field.decimal()?;
-    let wrong = || field.error(format!("is {text}; it must be a number with up to 3 decimals"));
-    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
-    if part.len() > 3 {
-        return Err(wrong());
-    }
-    format!("{whole}{part:0<3}").parse().map_err(|_| wrong())
-}
-
-fn read_u32(field: &Field<'_>) -> Result<u32, ScenarioError> {
-    field.count_u32()
-}
-
-fn read_duration(field: &Field<'_>) -> Result<u64, ScenarioError> {
-    field.duration()
+    steps.map(|(steps, _)| Some(steps)).ok_or_else(|| table.error_at(key, "is empty"))
 }

@@ -1,14 +1,5 @@
 //! The picture of a run: limit, latency and served calls over time.
 
-#![expect(
-    clippy::arithmetic_side_effects,
-    clippy::as_conversions,
-    clippy::cast_possible_truncation,
-    clippy::cast_precision_loss,
-    clippy::cast_sign_loss,
-    reason = "a drawing in tenths of a pixel; no decision rests on it"
-)]
-
 use rategate_core::adaptive::Outcome;
 
 use super::report::ServerReport;

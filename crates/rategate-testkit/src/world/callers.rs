@@ -59,7 +59,7 @@ impl<L: Subject> World<'_, L> {
     fn request(&mut self, index: usize) {
         let Some(thread) = self.threads.get_mut(index) else { return };
         thread.requested_ns = self.now_ns;
-        if thread.caller.call_mode == CallMode::Wait || self.limits.takes() {
+        if thread.caller.call == CallMode::Wait || self.limits.takes() {
             let Caller { permits, class, .. } = *thread.caller;
             return self.join_queue(Requester::Thread(index), permits, class);
         }
@@ -123,7 +123,7 @@ impl<L: Subject> World<'_, L> {
     pub(super) fn sleep_queued(&mut self, index: usize) {
         let Some(thread) = self.threads.get_mut(index) else { return };
         thread.queued = Some(Queued { wake: None, until_ns: u64::MAX });
-        if thread.caller.call_mode == CallMode::Wait {
+        if thread.caller.call == CallMode::Wait {
             return;
         }
         let waiter = Waiter::Requester(Requester::Thread(index));
@@ -208,10 +208,10 @@ impl<L: Subject> World<'_, L> {
 
     fn begin(&mut self, index: usize, arrival_ns: u64, scheduled_ns: u64, promised_ns: u64) {
         let Some(thread) = self.threads.get_mut(index) else { return };
-        let latencies = &thread.caller.latency_ns;
+        let latencies = &thread.caller.latency;
         let cycle = u64::try_from(latencies.len()).unwrap_or(1);
         let which = usize::try_from(thread.begun.checked_rem(cycle).unwrap_or(0)).unwrap_or(0);
-        let latency_ns = latencies.get(which).copied().unwrap_or(0);
+        let latency_ns = latencies.get(which).map_or(0, |latency| latency.0);
         let end_ns = self.now_ns.saturating_add(latency_ns);
         thread.begun = thread.begun.saturating_add(1);
         thread.working = true;

@@ -168,7 +168,7 @@ impl<'s, L: Subject> World<'s, L> {
             world.cause_arrival(table);
         }
         for thread in 0..world.threads.len() {
-            let begin_ns = world.threads.get(thread).map_or(0, |thread| thread.caller.start_ns);
+            let begin_ns = world.threads.get(thread).map_or(0, |thread| thread.caller.start.0);
             world.cause(start_ns.saturating_add(begin_ns), Event::Ready { thread });
         }
         world
@@ -213,7 +213,7 @@ impl<'s, L: Subject> World<'s, L> {
         }
         for waiter in self.limits.waiting() {
             if let Waiter::Requester(Requester::Thread(index)) = waiter {
-                let call_mode = self.threads.get(index).map(|thread| thread.caller.call_mode);
+                let call_mode = self.threads.get(index).map(|thread| thread.caller.call);
                 let waits = call_mode == Some(CallMode::Wait);
                 self.give_up(index, if waits { Outcome::Waiting } else { Outcome::Denied });
             }
@@ -267,9 +267,9 @@ impl<'s, L: Subject> World<'s, L> {
         let operation = self.happened.operations.len();
         let requested = requested(caller, self.now_ns, arrivals.permits, Outcome::Denied);
         self.happened.operations.push(requested);
-        match arrivals.call_mode {
+        match arrivals.call {
             CallMode::Reserve | CallMode::Wait
-                if arrivals.call_mode == CallMode::Wait || self.limits.takes() =>
+                if arrivals.call == CallMode::Wait || self.limits.takes() =>
             {
                 self.join_queue(Requester::Arrival(operation), arrivals.permits, arrivals.class);
             }
@@ -317,7 +317,7 @@ impl<'s, L: Subject> World<'s, L> {
     fn call_mode_of(&self, operation: usize) -> Option<CallMode> {
         let table = self.happened.operations.get(operation)?.caller;
         let table = usize::try_from(table).ok()?.checked_sub(self.threads.len())?;
-        self.scenario.arrivals.get(table).map(|arrivals| arrivals.call_mode)
+        self.scenario.arrivals.get(table).map(|arrivals| arrivals.call)
     }
 
     fn end_arrival(&mut self, operation: usize, outcome: Outcome) {
