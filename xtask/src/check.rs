@@ -113,7 +113,7 @@ pub(crate) fn dependencies(at: &Workspace) -> Result<()> {
 
 /// Words that look misspelt, by typos, and links of documents that lead nowhere, by remark.
 fn documents(at: &Workspace) -> Result<()> {
-    let typos = at.pip("python3", &at.target.join("typos"), &["typos==1.52.0"])?.join("typos");
+    let typos = at.pip("python3", &at.target.join("typos"), &["typos"])?.join("typos");
     cmd!(at, "{typos}").run()?;
     crate::book::links(at)
 }

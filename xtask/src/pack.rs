@@ -14,9 +14,6 @@ use xshell::{Cmd, cmd};
 use crate::tools::Workspace;
 use crate::{node, python};
 
-/// The tools that link for Linux, beside the builder of wheels, which finds zig there.
-const LINKERS: &[&str] = &["maturin==1.16.0", "cargo-zigbuild==0.24.0", "ziglang==0.17.0"];
-
 /// The interpreter without a lock. The stable interface is not for it before 3.15, so that it has
 /// wheels of its own.
 const FREE_THREADED: &str = "python3.14t";
@@ -69,7 +66,7 @@ pub(crate) fn run(at: &Workspace, target: Option<&str>, try_only: bool) -> Resul
 /// Writes the wheel for all versions of Python from 3.10 on, and that of the free-threaded 3.14.
 fn wheels(at: &Workspace, Platform(target, _, tag): &Platform, packages: &Path) -> Result<()> {
     let Some(tag) = *tag else { return Ok(()) };
-    let maturin = at.pip("python3", &at.target.join("zig"), LINKERS)?.join("maturin");
+    let maturin = at.pip("python3", &at.target.join("zig"), &["linkers"])?.join("maturin");
     let target = if tag == "universal2" { "universal2-apple-darwin" } else { target };
     let linux: &[&str] = if is_linux(target) { &["--zig", "--compatibility", tag] } else { &[] };
     let (manifest, build) = (format!("{}/Cargo.toml", python::FOLDER), &at.target);
@@ -84,7 +81,7 @@ fn wheels(at: &Workspace, Platform(target, _, tag): &Platform, packages: &Path) 
 
 /// Writes what every platform has the same of.
 fn sources(at: &Workspace, packages: &Path) -> Result<()> {
-    let maturin = at.pip("python3", &at.target.join("zig"), LINKERS)?.join("maturin");
+    let maturin = at.pip("python3", &at.target.join("zig"), &["linkers"])?.join("maturin");
     let (manifest, out) = (format!("{}/Cargo.toml", python::FOLDER), packages.join("python"));
     cmd!(at, "{maturin} sdist -m {manifest} --out {out}").run()?;
     let folder = at.emptied("packages-tried/npm-main")?;
@@ -94,7 +91,7 @@ fn sources(at: &Workspace, packages: &Path) -> Result<()> {
 
 /// Writes the package of npm with the compiled module of a platform.
 fn module(at: &Workspace, Platform(target, npm, _): &Platform, packages: &Path) -> Result<()> {
-    at.pip("python3", &at.target.join("zig"), LINKERS)?;
+    at.pip("python3", &at.target.join("zig"), &["linkers"])?;
     let build = if is_linux(target) { "zigbuild" } else { "build" };
     let exact = if target.ends_with("-gnu") { format!("{target}.2.17") } else { (*target).into() };
     let build =
@@ -111,10 +108,6 @@ fn module(at: &Workspace, Platform(target, npm, _): &Platform, packages: &Path) 
         folder.join("rategate.node"),
     )?;
     LICENCES.iter().try_for_each(|name| at.copy_file(name, folder.join(name)))?;
-    at.write_file(
-        folder.join("README.md"),
-        format!("The compiled module of rategate for {target}.\n"),
-    )?;
     let main: Value = serde_json::from_str(&at.read_file(manifest())?)?;
     let mut words = npm.split('-');
     let mut manifest = json!({
@@ -159,7 +152,7 @@ pub(crate) fn stage(at: &Workspace, folder: &Path) -> Result<()> {
 /// Installs the wheel that fits this machine, and runs tests with it.
 fn try_python(at: &Workspace, packages: &Path) -> Result<()> {
     let folder = packages.join("python");
-    let python = at.pip("python3", &at.emptied("packages-tried/python")?, &[python::PYTEST])?;
+    let python = at.pip("python3", &at.emptied("packages-tried/python")?, &["pytest"])?;
     let python = python.join("python");
     let exact = format!("pyrategate=={}", version(at));
     let flags = ["--no-index", "--only-binary", ":all:", "--find-links"];

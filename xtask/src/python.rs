@@ -12,60 +12,17 @@ use crate::{conformance, pictures, valgrind};
 pub(crate) const FOLDER: &str = "bindings/python";
 /// The guide, from the folder of the tests.
 pub(crate) const GUIDE: &str = "../../../docs/guides/python.md";
-/// The builder of wheels.
-pub(crate) const BUILDER: &[&str] = &["maturin==1.16.0"];
-pub(crate) const PYTEST: &str = "pytest==9.2.0";
-/// What every test needs, with the packages that the integrations of the short form are tried
-/// with.
-const TESTS: &[&str] = &[
-    PYTEST,
-    "mypy==2.4.1",
-    "trio==0.35.0",
-    "uvloop==0.23.0",
-    "fastapi==0.165.0",
-    "starlette==1.10.0",
-    "uvicorn==0.54.0",
-    "flask==3.1.3",
-];
-/// What the other integrations are tried with.
-const INTEGRATIONS: &[&str] = &[
-    "django==5.2.19",
-    "django-types==0.24.0",
-    "httpx==0.28.1",
-    "httpx2==2.16.2",
-    "requests==2.34.2",
-    "types-requests==2.33.0.20261030",
-    "aiohttp==3.14.5",
-    "openai==3.57.0",
-    "langchain-core==1.8.3",
-    "websockets==17.4",
-    "gunicorn==27.0.1",
-];
 /// The modules whose types need no package that the short form lacks.
 const TYPED: &str = "-m pyrategate -m pyrategate.asgi -m pyrategate.flask -m pyrategate.pace";
-const PEERS: &[&str] = &[
-    "aiolimiter==1.3.0",
-    "limits==5.8.0",
-    "pyrate-limiter==4.5.1",
-    "ratelimit==2.2.1",
-    "token-bucket==0.4.0",
-    "asyncio-throttle==1.0.2",
-    "throttled-py==3.5.0",
-    "redis==8.1.0",
-    "slowapi==0.1.10",
-    "starlette==1.10.0",
-    "flask-limiter==4.1.1",
-    "uvloop==0.23.0",
-];
-/// The interpreters that one wheel is for, as far as they are on the machine.
-const INTERPRETERS: [&str; 4] = ["3.10", "3.11", "3.12", "3.13"];
+/// The interpreters that one wheel is for, as far as they are on the path.
+const INTERPRETERS: [&str; 4] = ["python3.10", "python3.11", "python3.12", "python3.13"];
 
 /// Builds the wheel and tests it. The short form builds it without optimization, and tests it with
 /// one interpreter.
 pub(crate) fn run(at: &Workspace, is_quick: bool) -> Result<()> {
     pictures::tapes(at)?;
     let wheel = wheel(at, !is_quick)?;
-    let python = environment(at, "python3", "tests", TESTS, &wheel)?;
+    let python = environment(at, "python3", "tests", &["pytest", "python-tests"], &wheel)?;
     test(at, &python)?;
     // Compares the types in the stubs with the module.
     in_tests(at, &cmd!(at, "{python} -B -m mypy.stubtest pyrategate._core"))?;
@@ -79,10 +36,11 @@ pub(crate) fn run(at: &Workspace, is_quick: bool) -> Result<()> {
         pytest.args([FOLDER, "--ignore-glob=*/integrations/*"])
     })?;
     integrations(at, &wheel)?;
-    for version in INTERPRETERS {
-        match interpreter(at, version) {
-            Some(found) => test(at, &environment(at, &found, version, &[PYTEST], &wheel)?)?,
-            None => println!("python{version} is not on this machine"),
+    for name in INTERPRETERS {
+        if succeeds(cmd!(at, "{name} --version")) {
+            test(at, &environment(at, name, name, &["pytest"], &wheel)?)?;
+        } else {
+            println!("{name} is not on the path");
         }
     }
     Ok(())
@@ -91,13 +49,14 @@ pub(crate) fn run(at: &Workspace, is_quick: bool) -> Result<()> {
 /// Times the package beside others, in one run.
 pub(crate) fn bench(at: &Workspace) -> Result<()> {
     let wheel = wheel(at, true)?;
-    let python = environment(at, "python3", "bench", PEERS, &wheel)?;
+    let python = environment(at, "python3", "bench", &["python-rivals"], &wheel)?;
     Ok(cmd!(at, "{python} {FOLDER}/bench/bench.py").run()?)
 }
 
 /// Builds the wheel. Returns its path.
 fn wheel(at: &Workspace, optimized: bool) -> Result<PathBuf> {
-    let maturin = at.pip("python3", &at.target.join("python/builder"), BUILDER)?.join("maturin");
+    let maturin =
+        at.pip("python3", &at.target.join("python/builder"), &["maturin"])?.join("maturin");
     let wheels = at.emptied("python/wheels")?;
     let profile = if optimized { "release" } else { "dev" };
     let (manifest, target) = (format!("{FOLDER}/Cargo.toml"), &at.target);
@@ -107,15 +66,15 @@ fn wheel(at: &Workspace, optimized: bool) -> Result<PathBuf> {
     at.read_dir(wheels)?.pop().context("maturin wrote no wheel")
 }
 
-/// Returns the Python of an environment with these packages and the wheel.
+/// Returns the Python of an environment with these lists of packages and the wheel.
 pub(crate) fn environment(
     at: &Workspace,
     python: &str,
     name: &str,
-    packages: &[&str],
+    lists: &[&str],
     wheel: &Path,
 ) -> Result<PathBuf> {
-    let python = at.pip(python, &at.target.join("python").join(name), packages)?.join("python");
+    let python = at.pip(python, &at.target.join("python").join(name), lists)?.join("python");
     let pip = cmd!(at, "{python} -m pip install --quiet --disable-pip-version-check --no-deps");
     pip.arg("--force-reinstall").arg(wheel).quiet().run()?;
     Ok(python)
@@ -147,7 +106,7 @@ fn test(at: &Workspace, python: &Path) -> Result<()> {
 /// Tries every integration with its package, and checks its examples and its types, also by the
 /// type checker of editors.
 fn integrations(at: &Workspace, wheel: &Path) -> Result<()> {
-    let packages = [TESTS, INTEGRATIONS, &["pyright==1.1.414"]].concat();
+    let packages = ["pytest", "python-tests", "python-integrations"];
     let python = environment(at, "python3", "integrations", &packages, wheel)?;
     for what in [&["integrations"][..], &["--doctest-modules", "--pyargs", "pyrategate"]] {
         // Without a package a test fails here, where it is skipped elsewhere.
@@ -163,17 +122,4 @@ fn integrations(at: &Workspace, wheel: &Path) -> Result<()> {
 fn types(at: &Workspace, python: &Path, of: &str) -> Result<()> {
     let of = of.split(' ');
     in_tests(at, &cmd!(at, "{python} -B -m mypy --strict --no-incremental {of...}"))
-}
-
-/// Returns an interpreter of that version, from the path or from pyenv.
-fn interpreter(at: &Workspace, version: &str) -> Option<String> {
-    let name = format!("python{version}");
-    let home = std::env::var("HOME").unwrap_or_default();
-    let root = std::env::var("PYENV_ROOT").unwrap_or_else(|_| format!("{home}/.pyenv"));
-    let versions = at.read_dir(format!("{root}/versions")).unwrap_or_default().into_iter();
-    let found =
-        versions.map(|folder| folder.join("bin").join(&name).to_string_lossy().into_owned());
-    std::iter::once(name.clone())
-        .chain(found)
-        .find(|python| succeeds(cmd!(at, "{python} --version")))
 }

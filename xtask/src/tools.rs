@@ -1,5 +1,6 @@
 //! The folders that tasks work in, and the programs of others that they install there.
 
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +14,8 @@ pub(crate) struct Workspace {
     pub(crate) metadata: Metadata,
     pub(crate) root: PathBuf,
     pub(crate) target: PathBuf,
+    /// The packages of others, by the name of their list.
+    packages: BTreeMap<String, Vec<String>>,
 }
 
 impl Deref for Workspace {
@@ -31,7 +34,8 @@ impl Workspace {
         let target = metadata.target_directory.clone().into_std_path_buf();
         let shell = Shell::new()?;
         shell.change_dir(&root);
-        Ok(Self { shell, metadata, root, target })
+        let packages = toml::from_str(include_str!("../packages.toml"))?;
+        Ok(Self { shell, metadata, root, target, packages })
     }
 
     /// Returns a command of cargo with these words.
@@ -54,25 +58,31 @@ impl Workspace {
         paths.map(|path| Ok((path.to_owned(), self.shell.read_file(path)?))).collect()
     }
 
-    /// Installs packages of PyPI into an environment of this interpreter. Returns its programs.
-    pub(crate) fn pip(&self, python: &str, folder: &Path, packages: &[&str]) -> Result<PathBuf> {
+    /// Installs lists of packages of PyPI into an environment of this interpreter. Returns its
+    /// programs.
+    pub(crate) fn pip(&self, python: &str, folder: &Path, lists: &[&str]) -> Result<PathBuf> {
+        let packages: Vec<&str> =
+            lists.iter().flat_map(|list| &self.packages[*list]).map(String::as_str).collect();
         let programs = folder.join(if cfg!(windows) { "Scripts" } else { "bin" });
         let pip = programs.join("pip");
-        self.once(folder, packages, || {
+        self.once(folder, &packages, || {
             cmd!(self.shell, "{python} -m venv {folder}").quiet().run()?;
-            let pip =
-                cmd!(self.shell, "{pip} install --quiet --disable-pip-version-check {packages...}");
+            let pip = cmd!(self.shell, "{pip} install --quiet --disable-pip-version-check")
+                .args(&packages);
             pip.quiet().run()
         })?;
         Ok(programs)
     }
 
-    /// Installs packages of npm. None of them runs a script of its own while it is installed.
-    pub(crate) fn npm(&self, folder: &Path, packages: &[&str]) -> Result<()> {
-        self.once(folder, packages, || {
+    /// Installs a list of packages of npm. None of them runs a script of its own while it is
+    /// installed.
+    pub(crate) fn npm(&self, folder: &Path, list: &str) -> Result<()> {
+        let packages: Vec<&str> = self.packages[list].iter().map(String::as_str).collect();
+        self.once(folder, &packages, || {
             self.shell.create_dir(folder)?;
             let flags = ["--silent", "--ignore-scripts", "--no-audit", "--no-fund"];
-            cmd!(self.shell, "npm install {flags...} --prefix {folder} {packages...}").quiet().run()
+            let npm = cmd!(self.shell, "npm install {flags...} --prefix {folder}");
+            npm.args(&packages).quiet().run()
         })
     }
 
@@ -143,4 +153,20 @@ impl Workspace {
 /// Returns `true` if the command exists and succeeds. It prints nothing.
 pub(crate) fn succeeds(command: Cmd<'_>) -> bool {
     command.quiet().ignore_stdout().ignore_stderr().run().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn each_package_has_its_version() {
+        let lists: BTreeMap<String, Vec<String>> =
+            toml::from_str(include_str!("../packages.toml")).unwrap();
+        let is_exact = |package: &String| {
+            package.contains("==")
+                || package.rsplit_once('@').is_some_and(|(name, _)| !name.is_empty())
+        };
+        assert!(lists.values().all(|packages| packages.iter().all(is_exact)), "{lists:?}");
+    }
 }

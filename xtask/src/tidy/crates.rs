@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use cargo_metadata::DependencyKind;
 
 use crate::tools::Workspace;
@@ -16,7 +16,7 @@ const MODELS: &str = "loom";
 
 /// Compares every dependency between two crates of the workspace with the table.
 pub(super) fn errors(at: &Workspace) -> Result<Vec<String>> {
-    let table = Table::parse(&at.read_file("ARCHITECTURE.md")?).context("ARCHITECTURE.md")?;
+    let table = table(&at.read_file("ARCHITECTURE.md")?).context("ARCHITECTURE.md")?;
     let packages = at.metadata.workspace_packages();
     let (mut errors, mut edges) = (Vec::new(), 0);
     for package in &packages {
@@ -26,8 +26,8 @@ pub(super) fn errors(at: &Workspace) -> Result<Vec<String>> {
             let in_tests = dependency.kind == DependencyKind::Development;
             if packages.iter().any(|other| other.name.as_str() == to) {
                 edges += 1;
-                let allowed = table.leave(from, to);
-                if allowed == Leave::Never || (allowed == Leave::InTests && !in_tests) {
+                let cell = table.get(&(from.to_owned(), to.to_owned())).map(String::as_str);
+                if cell != Some("yes") && !(cell == Some("tests only") && in_tests) {
                     let kind = if in_tests { "dev-depends" } else { "depends" };
                     let rule = "which the import table of ARCHITECTURE.md does not allow";
                     errors.push(format!("{from} {kind} on {to}, {rule}"));
@@ -41,50 +41,26 @@ pub(super) fn errors(at: &Workspace) -> Result<Vec<String>> {
     Ok(errors)
 }
 
-/// The permission that a cell grants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Leave {
-    Never,
-    InTests,
-    Always,
-}
-
-/// The table of who may import whom. Imports that it does not name are not allowed.
-#[derive(Debug, Default)]
-struct Table {
-    cells: BTreeMap<(String, String), Leave>,
-}
-
-impl Table {
-    fn parse(markdown: &str) -> Result<Self> {
-        let mut lines = markdown
-            .lines()
-            .map(cells_of)
-            .skip_while(|cells| cells.first().is_none_or(|first| first != TABLE_MARK));
-        let header =
-            lines.next().with_context(|| format!("no table whose first cell is `{TABLE_MARK}`"))?;
-        let mut table = Self::default();
-        // The line after the header only draws a rule.
-        for row in lines.skip(1).take_while(|cells| !cells.is_empty()) {
-            for from in row[0].split(", ") {
-                for (to, cell) in header.iter().zip(&row).skip(1) {
-                    let leave = match cell.as_str() {
-                        "yes" => Leave::Always,
-                        "tests only" => Leave::InTests,
-                        "" | "–" | "—" | "-" => Leave::Never,
-                        other => bail!("import table: `{other}` in the row of {from}"),
-                    };
-                    table.cells.insert((full_name(from), full_name(to)), leave);
-                }
+/// Reads the table of who may import whom. Imports that it does not name are not allowed.
+fn table(markdown: &str) -> Result<BTreeMap<(String, String), String>> {
+    let mut lines = markdown
+        .lines()
+        .map(cells_of)
+        .skip_while(|cells| cells.first().is_none_or(|first| first != TABLE_MARK));
+    let header =
+        lines.next().with_context(|| format!("no table whose first cell is `{TABLE_MARK}`"))?;
+    let mut table = BTreeMap::new();
+    // The line after the header only draws a rule.
+    for row in lines.skip(1).take_while(|cells| !cells.is_empty()) {
+        for from in row[0].split(", ") {
+            for (to, cell) in header.iter().zip(&row).skip(1) {
+                let is_known = ["yes", "tests only", "", "–"].contains(&cell.as_str());
+                ensure!(is_known, "import table: `{cell}` in the row of {from}");
+                table.insert((full_name(from), full_name(to)), cell.clone());
             }
         }
-        Ok(table)
     }
-
-    fn leave(&self, from: &str, to: &str) -> Leave {
-        let cell = self.cells.get(&(from.to_owned(), to.to_owned()));
-        cell.copied().unwrap_or(Leave::Never)
-    }
+    Ok(table)
 }
 
 /// Returns the cells of a table row; none for any other line.
@@ -105,18 +81,22 @@ fn full_name(short: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Leave, Table};
+    use super::table;
 
     #[test]
     fn reads_rows_of_one_crate_and_of_two() {
-        let table = "text\n\n| may import -> | core | rategate |\n|---|---|---|\n\
-                     | core | – | tests only |\n| redis, tower | yes | |\n\n| other | table |\n";
-        let table = Table::parse(table).unwrap();
-        assert_eq!(table.leave("rategate-core", "rategate"), Leave::InTests);
-        assert_eq!(table.leave("rategate-tower", "rategate-core"), Leave::Always);
-        assert_eq!(table.leave("rategate-redis", "rategate"), Leave::Never);
-        assert_eq!(table.leave("rategate-cli", "rategate-core"), Leave::Never);
-        assert!(Table::parse("no table here").is_err());
-        assert!(Table::parse("| may import -> | core |\n|-|-|\n| sim | maybe |").is_err());
+        let text = "text\n\n| may import -> | core | rategate |\n|---|---|---|\n\
+                    | core | – | tests only |\n| redis, tower | yes | |\n\n| other | table |\n";
+        let cells = table(text).unwrap();
+        for (from, to, cell) in [
+            ("rategate-core", "rategate", Some("tests only")),
+            ("rategate-tower", "rategate-core", Some("yes")),
+            ("rategate-redis", "rategate", Some("")),
+            ("rategate-cli", "rategate-core", None),
+        ] {
+            assert_eq!(cells.get(&(from.into(), to.into())).map(String::as_str), cell, "{from}");
+        }
+        assert!(table("no table here").is_err());
+        assert!(table("| may import -> | core |\n|-|-|\n| sim | maybe |").is_err());
     }
 }
