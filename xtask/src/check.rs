@@ -45,8 +45,8 @@ const WITHOUT_ATOMICS: [&str; 2] = [
 const EXAMPLES: [&str; 2] = ["rategate", "rategate-tower"];
 
 /// How long the tests are that have a long form: minutes of real threads, denials in debt for each
-/// policy and store, configurations of Envoy's format, clients that are killed between reservation
-/// and commit, and hostile samples for each limit that follows them.
+/// policy and store, configurations of Envoy's format and random stories, clients that are killed
+/// between reservation and commit, and hostile samples for each limit that follows them.
 const LONG: [(&str, &str); 5] = [
     ("RATEGATE_STRESS_MINUTES", "10"),
     ("RATEGATE_DENIALS", "100000"),
@@ -56,7 +56,7 @@ const LONG: [(&str, &str); 5] = [
 ];
 
 const LONG_TESTS: &str = "nextest run --release --profile long --workspace --all-features --run-ignored all -E \
-     test(/for_the_configured_duration|denials_in_debt|at_which_calls_pass|killed_client|bounds|hostile|^rls::(traces|recorded)/)";
+     test(/for_the_configured_duration|denials_in_debt|at_which_calls_pass|killed_client|bounds|hostile|no_field|plain_sums|^rls::(traces|recorded)/)";
 
 /// Ten thousand nodes that keep one limit through faults, and a million fleets that count
 /// reservations once.

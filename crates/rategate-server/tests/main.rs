@@ -27,4 +27,5 @@ mod scenarios;
 mod serve;
 mod state;
 mod stores;
+mod stories;
 mod xds;

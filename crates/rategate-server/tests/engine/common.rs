@@ -19,10 +19,20 @@ pub(crate) const MONDAY: u64 = 1_760_313_600 * SECOND;
 
 pub(crate) type TestEngine = Engine<ManualClock>;
 
+/// Tables as large as most tests need: those of a service take a while to create.
+pub(crate) const SMALL: EngineSettings = EngineSettings {
+    max_keys: 10_000,
+    inline_keys: 1_000,
+    inline_limits: 62,
+    max_reservations: 10_000,
+    count_denied: false,
+    counting: rategate_server::rule::Counting::All,
+};
+
 pub(crate) fn engine(rules: Vec<Rule>) -> (TestEngine, ManualClock) {
     let clock = ManualClock::new();
     clock.advance(Duration::from_nanos(MONDAY));
-    let engine = Engine::new(clock.clone(), EngineSettings::default());
+    let engine = Engine::new(clock.clone(), SMALL);
     engine.load(RuleSet { rules, hash: "".into() }).unwrap();
     (engine, clock)
 }

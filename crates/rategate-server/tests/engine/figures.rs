@@ -4,9 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rategate::ManualClock;
-use rategate_server::engine::{
-    Engine, EngineSettings, Item, ItemResult, Observer, Target, Verb, Verdict, Watch,
-};
+use rategate_server::engine::{Engine, Item, ItemResult, Observer, Target, Verb, Verdict, Watch};
 use rategate_server::rule::Rule;
 
 use crate::engine::common::*;
@@ -38,7 +36,7 @@ fn observed(rules: Vec<Rule>) -> (TestEngine, Recorded) {
     clock.advance(Duration::from_nanos(MONDAY));
     let recorded = Recorded::default();
     let observer: Arc<dyn Observer> = Arc::new(Noted(Arc::clone(&recorded)));
-    let engine = Engine::with_observer(clock, EngineSettings::default(), Some(observer));
+    let engine = Engine::with_observer(clock, SMALL, Some(observer));
     engine.load(set(rules)).unwrap();
     (engine, recorded)
 }

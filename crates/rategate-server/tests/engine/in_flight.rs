@@ -313,7 +313,7 @@ fn random_reservations_never_exceed_the_slots() {
 #[test]
 fn ids_have_the_bound_of_reservations() {
     let clock = ManualClock::new();
-    let settings = EngineSettings { max_keys: 1, max_reservations: 3, ..EngineSettings::default() };
+    let settings = EngineSettings { max_keys: 1, max_reservations: 3, ..SMALL };
     let engine = Engine::new(clock.clone(), settings);
     engine.load(set(vec![slots(9), bucket("tokens", &["user", "of"], 100)])).unwrap();
     let world = World { engine, clock };

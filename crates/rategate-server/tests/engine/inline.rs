@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use rategate::ManualClock;
+use rategate::charge::Settled;
 use rategate_server::engine::{
-    Decided, Engine, EngineError, EngineSettings, Inline, Item, ItemResult, Override, Request,
-    Target, Verb, Verdict,
+    Cost, Decided, Engine, EngineError, EngineSettings, Inline, Item, ItemResult, Override,
+    Request, Target, UniqueId, Verb, Verdict,
 };
 use rategate_server::rule::{RuleSet, Unit};
 
@@ -106,14 +108,14 @@ fn an_idle_limit_is_replaced_and_one_in_use_is_not() {
 }
 
 /// Returns an engine with capacity for that many limits.
-fn engine_with_limits(inline_limits: usize) -> (TestEngine, rategate::ManualClock) {
-    let clock = rategate::ManualClock::new();
-    let settings = EngineSettings { inline_limits, inline_keys: 1000, ..EngineSettings::default() };
+fn engine_with_limits(inline_limits: usize) -> (TestEngine, ManualClock) {
+    let clock = ManualClock::new();
+    let settings = EngineSettings { inline_limits, inline_keys: 1000, ..SMALL };
     (Engine::new(clock.clone(), settings), clock)
 }
 
 /// Returns an engine with capacity for 31 limits, all in use, with permits taken from each.
-fn full(limit: impl Fn(u64) -> Inline, permits: u64) -> (TestEngine, rategate::ManualClock) {
+fn full(limit: impl Fn(u64) -> Inline, permits: u64) -> (TestEngine, ManualClock) {
     let (engine, clock) = engine_with_limits(31);
     for nth in 0..31 {
         engine.inline(limit(nth), b"a", Verb::Take, permits).unwrap();
@@ -294,4 +296,40 @@ fn windows_of_many_limits_are_never_refused() {
         );
         assert_eq!(refused, 0);
     }
+}
+
+/// A hold keeps the limit's place, though nothing else has used it for long.
+#[test]
+fn a_limit_is_not_replaced_while_anything_is_held() {
+    let clock = ManualClock::new();
+    clock.advance(Duration::from_nanos(MONDAY));
+    let settings = EngineSettings { inline_limits: 31, ..SMALL };
+    let engine = Engine::new(clock.clone(), settings);
+    engine.load(set(vec![bucket("r", &["r"], 1)])).unwrap();
+    let places = u64::try_from(engine.settings().inline_limits).unwrap();
+    let fast =
+        |capacity| Target::Inline { limit: Inline { capacity, count: 1, period_ns: 1 }, key: b"k" };
+    let take = |capacity| {
+        let items = [Item::of(fast(capacity), 1)];
+        now(engine.decide(&Request { verb: Verb::Take, items: &items, counts_denied: false }))
+    };
+    let (id, held) = (UniqueId([1; 16]), [Item::of(fast(1_000), 7)]);
+    assert!(now(engine.reserve(id, Duration::from_secs(300), &held)).unwrap().answer.allowed);
+    // All places but that of the reservation are free again after a few seconds.
+    let mut from = 1;
+    for _ in 0..3 {
+        clock.advance(Duration::from_secs(5));
+        let taken = (from..from + places - 1).map(|capacity| take(capacity).is_ok());
+        assert!(taken.into_iter().all(|is_taken| is_taken));
+        from += places;
+        assert!(matches!(take(from), Err(EngineError::TooManyLimits { .. })));
+        from += places;
+    }
+    let cost = Cost { target: fast(1_000), permits: Some(9), usage: None };
+    let settled = now(engine.commit(id, &[cost])).unwrap();
+    let owed = Verdict::Committed(Settled::Owed { permits: 2, forgiven: 0 });
+    assert_eq!(settled.answer.results[0].verdict, owed);
+    clock.advance(Duration::from_secs(5));
+    let taken = (from..from + places).map(|capacity| take(capacity).is_ok());
+    assert!(taken.into_iter().all(|is_taken| is_taken), "its place is free");
 }

@@ -113,8 +113,7 @@ fn ten_thousand_rules_are_loaded_and_loaded_again() {
 #[test]
 fn a_small_capacity_is_respected() {
     for keys in [0, 1, 1000] {
-        let settings =
-            EngineSettings { max_keys: keys, inline_keys: keys, ..EngineSettings::default() };
+        let settings = EngineSettings { max_keys: keys, inline_keys: keys, ..SMALL };
         let engine = Engine::new(rategate::ManualClock::new(), settings);
         engine.load(set(vec![bucket("r", &["a"], 5)])).unwrap();
         assert!(take(&engine, &[("a=1", 5)]) && !take(&engine, &[("a=1", 1)]));
@@ -161,7 +160,7 @@ fn capacity_changes_before_the_first_key() {
 #[test]
 fn rules_share_what_is_left() {
     let clock = rategate::ManualClock::new();
-    let settings = EngineSettings { max_keys: 10_000, ..EngineSettings::default() };
+    let settings = EngineSettings { max_keys: 10_000, ..SMALL };
     let engine = Engine::new(clock, settings);
     let rules =
         vec![Rule { max_keys: Some(8_000), ..bucket("own", &["a"], 1) }, bucket("rest", &["b"], 1)];
@@ -193,7 +192,7 @@ impl Watch for WatchedRules {
 fn what_is_refused_leaves_no_trace() {
     let watched = WatchedRules::default();
     let (clock, observer) = (rategate::ManualClock::new(), Arc::new(watched.clone()));
-    let engine = Engine::with_observer(clock, EngineSettings::default(), Some(observer));
+    let engine = Engine::with_observer(clock, SMALL, Some(observer));
     let roomy = |keys| Rule { max_keys: Some(keys), ..bucket("r", &["a"], 1) };
     engine.load(set(vec![roomy(2)])).unwrap();
     assert_eq!(*watched.0.lock().unwrap(), ["r"]);

@@ -14,7 +14,7 @@ use rategate_server::engine::{
 };
 use rategate_server::rule::{CostError, RuleSet, Usage};
 
-use crate::engine::common::{MONDAY, SECOND, TestEngine, decide, now};
+use crate::engine::common::{MONDAY, SECOND, SMALL, TestEngine, decide, now};
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -26,7 +26,7 @@ fn rules(text: &str) -> RuleSet {
 fn engine(text: &str) -> (TestEngine, ManualClock) {
     let clock = ManualClock::new();
     clock.advance(Duration::from_nanos(MONDAY));
-    let settings = EngineSettings { max_keys: 4_096, ..EngineSettings::default() };
+    let settings = EngineSettings { max_keys: 4_096, ..SMALL };
     let engine = Engine::new(clock.clone(), settings);
     engine.load(rules(text)).unwrap();
     (engine, clock)

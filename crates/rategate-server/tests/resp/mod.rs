@@ -2,7 +2,7 @@
 
 mod abuse;
 mod answers;
-mod client;
+pub(crate) mod client;
 mod codec;
 mod codec_laws;
 mod ending;

@@ -1,11 +1,9 @@
 //! Reservations over connections that come and go.
 
-use std::time::Instant;
-
 use rategate_server::config::load_text;
 use rategate_server::serve::Running;
 
-use super::client::{Client, PATIENCE, Reply, command, serve_rules, text};
+use super::client::{Client, Reply, command, serve_rules, text};
 
 const ID: &str = "00112233445566778899aabbccddeeff";
 
@@ -115,27 +113,18 @@ const OWN: [&str; 8] = [
     "reset_after_ms",
 ];
 
-/// Under an id a charge counts once, however often it is sent; the forms without one go on.
+/// The forms without an id go on, and count each time. What is no id is a rule.
 #[test]
-fn a_charge_counts_once_under_its_id() {
+fn a_charge_has_an_id_or_none() {
     let running = model();
     for (version, mut client) in clients(&running) {
-        let user = format!("u{version}");
-        for sent in 0..5 {
-            let charged = client.ask(&format!("RATEGATE.CHARGE {ID}{version} tokens 5 {user} m"));
-            assert!(matches!(charged, Reply::Error(_)), "33 digits are a rule: {charged:?}");
-            let id = format!("{version}{}", &ID[1..]);
-            let charged = client.ask(&format!("RATEGATE.CHARGE {id} tokens 700 {user} m"));
-            assert_eq!(reported(&charged), of("charged", 700, 300));
-            assert_eq!(*charged.named("repeated"), truth(version, sent > 0));
-            let other = client.ask(&format!("RATEGATE.CHARGE {id} tokens 701 {user} m"));
-            assert!(matches!(&other, Reply::Error(why) if why.contains("id")), "{other:?}");
-        }
-        // Each of these counts.
-        let plain = client.ask(&format!("RATEGATE.CHARGE tokens 100 {user} m"));
-        assert_eq!((reported(&plain), names(&plain).len()), (of("charged", 100, 200), 9));
-        for left in [100, 0] {
-            let plain = client.ask(&format!("RATEGATE.CHARGE - tokens 100 {user} m"));
+        let (user, id) = (format!("u{version}"), format!("{version}{}", &ID[1..]));
+        let charged = client.ask(&format!("RATEGATE.CHARGE {id}0 tokens 5 {user} m"));
+        assert!(matches!(charged, Reply::Error(_)), "33 digits are a rule: {charged:?}");
+        let charged = client.ask(&format!("RATEGATE.CHARGE {id} tokens 700 {user} m"));
+        assert_eq!((reported(&charged), names(&charged).len()), (of("charged", 700, 300), 10));
+        for (form, left) in [("", 200), ("- ", 100)] {
+            let plain = client.ask(&format!("RATEGATE.CHARGE {form}tokens 100 {user} m"));
             assert_eq!((reported(&plain), names(&plain).len()), (of("charged", 100, left), 9));
         }
         let none = client.ask("RATEGATE.CHARGE - none 100 x m");
@@ -143,24 +132,21 @@ fn a_charge_counts_once_under_its_id() {
     }
 }
 
-/// A commit and a cancellation that are sent again change nothing.
+/// A new id has 32 digits, in either case.
 #[test]
-fn an_end_counts_once_however_often_it_is_sent() {
+fn an_id_is_drawn() {
     let running = model();
     for (version, mut client) in clients(&running) {
-        let (user, id) = (format!("e{version}"), format!("{version}{}", &ID[1..]));
-        client.ask(&format!("RATEGATE.RESERVE {id} 60000 tokens 800 {user} m"));
-        for sent in 0..5 {
-            let ended = client.ask(&format!("RATEGATE.COMMIT {id} tokens 650 {user} m"));
-            assert_eq!(reported(&ended), of("committed", 150, 350), "{sent}");
-            assert_eq!(*ended.named("repeated"), truth(version, sent > 0));
-        }
-        let id = format!("{}{version}", &ID[1..]);
-        client.ask(&format!("RATEGATE.RESERVE {id} 60000 tokens 300 {user} m"));
-        for sent in 0..5 {
-            let ended = client.ask(&format!("RATEGATE.CANCEL {id} tokens {user} m"));
-            assert_eq!(reported(&ended), of("cancelled", 300, 350), "{sent}");
-        }
+        let both = format!("ITEMS 2 calls 1 1 u{version} tokens 800 2 u{version} m");
+        let held = client.ask(&format!("rategate.reserve * - {both}"));
+        assert_eq!(items(&held), [of("granted", 1, 1), of("granted", 800, 200)]);
+        let ends = held.named("ends_after_ms").int();
+        assert!((50_000..=60_000).contains(&ends), "{ends}: the rules' own time");
+        let id = id_of(&held);
+        assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
+        let again = client.ask(&format!("RATEGATE.RESERVE {} 9 {both}", id.to_uppercase()));
+        assert_eq!((id_of(&again), items(&again)), (id, items(&held)));
+        assert!(again.named("ends_after_ms").int() <= ends, "nor does it last longer");
     }
 }
 
@@ -180,144 +166,6 @@ fn the_answer_has_all_its_names_in_their_order() {
         let Reply::List(items) = listed.named("items") else { panic!("{listed:?}") };
         assert_eq!(names(&items[0]), OWN.map(text));
         assert_eq!(items[0].named("rule"), &text("tokens"));
-    }
-}
-
-#[test]
-fn two_rules_are_held_together_and_settled_once() {
-    let running = model();
-    for (version, mut client) in clients(&running) {
-        let user = format!("user{version}");
-        let mut ask = |words: &str| client.ask(&words.replace("ann", &user));
-        let both = "ITEMS 2 calls 1 1 ann tokens 800 2 ann m";
-        let held = ask(&format!("RATEGATE.RESERVE * 60000 {both}"));
-        assert_eq!(held.named("allowed"), &truth(version, true));
-        assert_eq!(items(&held), [of("granted", 1, 1), of("granted", 800, 200)]);
-        let ends = held.named("ends_after_ms").int();
-        assert!((50_000..61_000).contains(&ends), "{ends}");
-        let id = id_of(&held);
-        assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
-        // The same again takes nothing more, in either case of the digits.
-        let again = ask(&format!("RATEGATE.RESERVE {} 9 {both}", id.to_uppercase()));
-        assert_eq!(items(&again), items(&held));
-        assert!(again.named("ends_after_ms").int() <= ends, "nor does it last longer");
-        assert_eq!((id_of(&again), again.named("repeated")), (id.clone(), &truth(version, true)));
-        // All or none: the calls would fit. A refusal leaves its id unused.
-        let refused = ask(&format!("RATEGATE.RESERVE {ID} 60000 {both}"));
-        assert_eq!(refused.named("allowed"), &truth(version, false));
-        assert_eq!(items(&refused), [of("granted", 0, 1), of("denied", 0, 200)]);
-        assert_eq!((id_of(&refused), refused.named("ends_after_ms")), (ID.into(), &Reply::Null));
-        assert_eq!(reported(&ask("RATEGATE.PEEK calls 1 ann")), of("granted", 0, 1));
-        let unknown = ask(&format!("RATEGATE.CANCEL {ID} ITEMS 2 calls 1 ann tokens 2 ann m"));
-        assert_eq!(items(&unknown), [of("unknown", 0, 1), of("unknown", 0, 200)]);
-        // What was used remains, and only that, however often it is said.
-        let actual = "ITEMS 2 calls 1 1 ann tokens 650 2 ann m";
-        for times in 0..5 {
-            let commit = ask(&format!("RATEGATE.COMMIT {id} {actual}"));
-            assert_eq!(commit.named("allowed"), &truth(version, true));
-            assert_eq!(items(&commit), [of("committed", 0, 1), of("committed", 150, 350)]);
-            assert_eq!(commit.named("repeated"), &truth(version, times > 0), "{times}");
-            assert_eq!((id_of(&commit), commit.named("ends_after_ms")), (id.clone(), &Reply::Null));
-        }
-        let cancel = ask(&format!("RATEGATE.CANCEL {id} items 2 calls 1 ann tokens 2 ann m"));
-        assert_eq!(items(&cancel), [of("committed", 0, 1), of("committed", 150, 350)]);
-    }
-}
-
-#[test]
-fn one_rule_is_held_and_ended_in_each_way() {
-    let running = model();
-    for (version, mut client) in clients(&running) {
-        let user = format!("user{version}");
-        let mut ask = |words: &str| client.ask(&words.replace("ann", &user));
-        let mut hold = |permits: u64| {
-            let held = ask(&format!("rategate.reserve * 60000 tokens {permits} ann m"));
-            (reported(&held), id_of(&held))
-        };
-        let (first, second, third) = (hold(400), hold(100), hold(100));
-        assert_eq!(
-            [&first.0, &second.0, &third.0],
-            [&of("granted", 400, 600), &of("granted", 100, 500), &of("granted", 100, 400),]
-        );
-        assert_eq!(hold(401).0, of("denied", 0, 400));
-        let mut end = |words: &str| {
-            let ended = ask(words);
-            assert_eq!(ended.named("allowed"), &truth(version, true));
-            (reported(&ended), ended.named("debt").int())
-        };
-        let more = end(&format!("RATEGATE.COMMIT {} tokens 1000 ann m", first.1));
-        assert_eq!(more, (of("committed", 600, 0), 200), "charged, though it does not fit");
-        let nothing = end(&format!("RATEGATE.CANCEL {} tokens ann m", second.1));
-        assert_eq!(nothing, (of("cancelled", 100, 0), 100));
-        let even = end(&format!("RATEGATE.COMMIT {} tokens 100 ann m", third.1));
-        assert_eq!(even, (of("committed", 0, 0), 100));
-    }
-}
-
-/// The reply says how many are held, also that to the same command again.
-#[test]
-fn as_many_are_held_as_there_are() {
-    let running = model();
-    for (version, mut client) in clients(&running) {
-        let user = format!("user{version}");
-        let mut ask = |words: &str| client.ask(&words.replace("ann", &user));
-        let first = ask("RATEGATE.RESERVE * - tokens 1..700 ann m");
-        assert_eq!(reported(&first), of("granted", 700, 300));
-        let ends = first.named("ends_after_ms").int();
-        assert!((59_000..=60_000).contains(&ends), "{ends}: the rule's own time");
-        let id = format!("{}{version}", &ID[..31]);
-        for _ in 0..2 {
-            let held = ask(&format!("RATEGATE.RESERVE {id} 60000 ITEMS 1 tokens 1..5000 2 ann m"));
-            assert_eq!(items(&held), [of("granted", 300, 0)]);
-        }
-        let denied = ask("RATEGATE.RESERVE * 60000 tokens 1..5000 ann m");
-        assert_eq!(reported(&denied), of("denied", 0, 0));
-        let end = ask(&format!("RATEGATE.COMMIT {id} tokens 100 ann m"));
-        assert_eq!(reported(&end), of("committed", 200, 200));
-    }
-}
-
-/// The permits of a client that died come back, and what it says later is charged whole.
-#[test]
-fn a_late_commit_is_charged_once() {
-    let running = model();
-    for (version, mut client) in clients(&running) {
-        let reserve = format!("RATEGATE.RESERVE {ID} 1 tokens 800 user{version} m");
-        let reserve = reserve.replacen("00", &format!("0{version}"), 1);
-        let commit = reserve.replace("RESERVE", "COMMIT").replace(" 1 tokens 800", " tokens 1300");
-        assert!(is_true(client.ask(&reserve).named("allowed")));
-        let started = Instant::now();
-        let ended = loop {
-            let again = client.ask(&reserve);
-            assert!(is_true(again.named("repeated")), "its id is known");
-            if !is_true(again.named("allowed")) {
-                break again;
-            }
-            assert!(started.elapsed() < PATIENCE);
-        };
-        assert_eq!(reported(&ended), of("late", 0, 1000));
-        assert_eq!(ended.named("ends_after_ms"), &Reply::Null);
-        for is_repeated in [false, true] {
-            let late = client.ask(&commit);
-            assert_eq!(reported(&late), of("late", 1300, 0));
-            assert_eq!(late.named("debt"), &Reply::Int(300));
-            assert_eq!(late.named("allowed"), &truth(version, true));
-            assert_eq!(late.named("repeated"), &truth(version, is_repeated));
-        }
-    }
-}
-
-#[test]
-fn an_unknown_id_changes_nothing() {
-    let running = model();
-    for (version, mut client) in clients(&running) {
-        for words in ["COMMIT {ID} tokens 5 ann m", "CANCEL {ID} tokens ann m"] {
-            let unknown = client.ask(&format!("RATEGATE.{}", words.replace("{ID}", ID)));
-            assert_eq!(reported(&unknown), of("unknown", 0, 1000));
-            assert_eq!(unknown.named("allowed"), &truth(version, false));
-            assert_eq!(unknown.named("repeated"), &truth(version, false));
-            assert_eq!((id_of(&unknown).as_str(), unknown.named("rule")), (ID, &text("tokens")));
-        }
     }
 }
 
@@ -561,60 +409,6 @@ fn what_is_no_reservation_says_what_would_be_and_takes_nothing() {
     assert_eq!(reported(&client.ask("RATEGATE.PEEK calls 1 ann")), of("granted", 0, 2));
     let cancel = client.ask(&format!("RATEGATE.CANCEL {ID} tokens ann m"));
     assert_eq!(reported(&cancel), of("cancelled", 7, 1000));
-}
-
-/// A slot is held with tokens under one id, and is back after a commit, a cancellation and the end.
-#[test]
-fn permits_in_flight_are_held_with_tokens() {
-    let running = model();
-    for (version, mut client) in clients(&running) {
-        let mut ask = |words: &str, number: u64| {
-            let id = format!("{version}{number:031}");
-            client.ask(&words.replace("ID", &id).replace("USER", &format!("slot{version}")))
-        };
-        let reserve = "RATEGATE.RESERVE ID 60000 ITEMS 2 ovens 1 0 tokens 300 2 USER m";
-        for (number, ovens, tokens) in [(1, 1, 700), (2, 0, 400)] {
-            let held = ask(reserve, number);
-            assert_eq!(
-                items(&held),
-                [of("granted", 1, ovens), of("granted", 300, tokens)],
-                "{held:?}"
-            );
-        }
-        let denied = ask(reserve, 3);
-        assert!(!is_true(denied.named("allowed")));
-        let Reply::List(each) = denied.named("items") else { panic!("{denied:?}") };
-        assert_eq!(each[0].named("verdict"), &text("denied"));
-        assert_eq!(each[1].named("remaining").int(), 400, "no token is taken");
-        let commit = "RATEGATE.COMMIT ID ITEMS 2 ovens 1 0 tokens 200 2 USER m";
-        for sent in 0..3 {
-            let ended = ask(commit, 1);
-            assert_eq!(items(&ended), [of("committed", 0, 1), of("committed", 100, 500)]);
-            assert_eq!(*ended.named("repeated"), truth(version, sent > 0));
-        }
-        let cancelled = ask("RATEGATE.CANCEL ID ITEMS 2 ovens 0 tokens 2 USER m", 2);
-        assert_eq!(items(&cancelled), [of("cancelled", 1, 2), of("cancelled", 300, 800)]);
-        // It ends by itself, all of it with its first item, and what was used is charged late.
-        for (number, peek, all) in [(4, "ovens 1", 2), (5, "tokens 1 USER m", 780)] {
-            assert!(is_true(ask(&reserve.replace("60000", "1"), number).named("allowed")));
-            let started = Instant::now();
-            while ask(&format!("RATEGATE.PEEK {peek}"), 0).named("remaining").int() < all {
-                assert!(started.elapsed() < PATIENCE, "it never ends");
-            }
-            let late = ask(&commit.replace("200", "20"), number);
-            let left = if number == 4 { 780 } else { 760 };
-            assert_eq!(items(&late), [of("late", 0, 2), of("late", 20, left)]);
-        }
-    }
-}
-
-#[test]
-fn more_than_the_limit_is_denied_for_ever() {
-    let running = model();
-    let mut client = Client::to(&running);
-    let never = client.ask("RATEGATE.RESERVE * 600000 tokens 1001 ann m");
-    let actual = (never.named("allowed"), never.named("retry_after_ms"));
-    assert_eq!(actual, (&Reply::Int(0), &Reply::Int(-1)));
 }
 
 #[test]

@@ -14,6 +14,7 @@ use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
+use crate::engine::common::SMALL;
 use crate::rls::common::{Clock, Server, engine, engine_with, rules, runtime};
 use crate::rls::unary::descriptor;
 
@@ -249,7 +250,7 @@ fn requests_that_cannot_be_decided_are_errors_with_a_reason() {
 
 #[test]
 fn what_is_denied_counts_if_it_shall() {
-    let settings = EngineSettings { count_denied: true, ..EngineSettings::default() };
+    let settings = EngineSettings { count_denied: true, ..SMALL };
     let (engine, _) = engine_with(rules(), settings);
     let server = Server::start(engine, Settings::default());
     runtime().block_on(async {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rategate::policy::Anchor;
 use rategate::{AnyPolicy, FixedWindow, ManualClock};
 use rategate_server::engine::{Engine, EngineSettings};
+
 use rategate_server::net::{Access, TokenShown};
 use rategate_server::protocol::grpc::{Grpc, Health, Settings};
 use rategate_server::protocol::http::{ConnectionLimits, serve_connection};
@@ -14,6 +15,8 @@ use rategate_server::protocol::rls::Decide;
 use rategate_server::rule::{DisplayLimit, Entry, Limit, Rule, RuleSet, Unit, Value};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+
+use crate::engine::common::SMALL;
 
 pub(crate) type Clock = ManualClock;
 
@@ -63,7 +66,7 @@ pub(crate) fn rule(name: &str, entries: &[(&str, &str)], permits: u64) -> Rule {
 }
 
 pub(crate) fn engine(rules: Vec<Rule>) -> (Engine<Clock>, Clock) {
-    engine_with(rules, EngineSettings::default())
+    engine_with(rules, SMALL)
 }
 
 pub(crate) fn engine_with(rules: Vec<Rule>, settings: EngineSettings) -> (Engine<Clock>, Clock) {

@@ -10,6 +10,7 @@ use rategate_server::messages::rls::rate_limit_response::Code;
 use rategate_server::protocol::rls::{Descriptor, Options, RlsRequest, ask, descriptor_status};
 use rategate_server::rule::Unit;
 
+use crate::engine::common::SMALL;
 use crate::rls::oracle::{ModelDescriptor, Status};
 use crate::rls::wires::status_of;
 
@@ -55,7 +56,7 @@ pub(crate) fn engine_of(
 fn a_charge_over_the_limit_is_counted() {
     let text =
         "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1000}}]";
-    let (engine, clock) = engine_of(text, EngineSettings::default());
+    let (engine, clock) = engine_of(text, SMALL);
     let charge = |hits| {
         let requested = ModelDescriptor { entries: vec![("a", "x")], own: None, hits: Some(hits) };
         let (is_over, statuses) = outcome(&ask_engine(&engine, &[requested], 0));
@@ -75,7 +76,7 @@ fn a_charge_over_the_limit_is_counted() {
 fn no_number_of_hits_spoils_a_counter() {
     let text = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: minute, \
                 requests_per_unit: 4294967295}}]";
-    let (engine, clock) = engine_of(text, EngineSettings::default());
+    let (engine, clock) = engine_of(text, SMALL);
     let charge = |hits| {
         let requested = ModelDescriptor { entries: vec![("a", "x")], own: None, hits: Some(hits) };
         outcome(&ask_engine(&engine, &[requested], 0)).0
@@ -96,7 +97,7 @@ fn quotas_stand_beside_limits_as_there() {
                 requests_per_unit: 2}}, {key: u, quota_mode: true, \
                 rate_limit: {unlimited: true}}, {key: h, rate_limit: {unit: day, \
                 requests_per_unit: 100}}]";
-    let (engine, _) = engine_of(text, EngineSettings::default());
+    let (engine, _) = engine_of(text, SMALL);
     let is_over = |keys: &[&'static str]| {
         let requested = keys.iter().map(|key| ModelDescriptor {
             entries: vec![(key, "x")],
@@ -118,7 +119,7 @@ fn quotas_stand_beside_limits_as_there() {
 fn limits_of_one_unit_share_the_count_of_a_descriptor() {
     let text =
         "domain: d\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 10}}]";
-    let (engine, _) = engine_of(text, EngineSettings::default());
+    let (engine, _) = engine_of(text, SMALL);
     let remaining = |own| {
         let requested = ModelDescriptor { entries: vec![("a", "x")], own, hits: Some(2) };
         outcome(&ask_engine(&engine, &[requested], 0)).1[0].remaining
@@ -135,7 +136,7 @@ fn limits_of_one_unit_share_the_count_of_a_descriptor() {
 fn a_very_large_limit_of_a_callers_own_has_a_count_of_its_own() {
     let text =
         "domain: d\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 10}}]";
-    let (engine, _) = engine_of(text, EngineSettings::default());
+    let (engine, _) = engine_of(text, SMALL);
     let remaining = |own| {
         let requested = ModelDescriptor { entries: vec![("a", "x")], own, hits: Some(2) };
         outcome(&ask_engine(&engine, &[requested], 0)).1[0].remaining
@@ -158,7 +159,7 @@ fn a_value_that_is_a_pattern_comes_under_the_first_that_fits() {
         )
     };
     let text = format!("domain: d\ndescriptors: [{}, {}]", limit("/a/*", 5), limit("/*", 9));
-    let (engine, _) = engine_of(&text, EngineSettings::default());
+    let (engine, _) = engine_of(&text, SMALL);
     let remaining = |value| {
         let requested = ModelDescriptor { entries: vec![("path", value)], own: None, hits: None };
         outcome(&ask_engine(&engine, &[requested], 0)).1[0].remaining
@@ -166,7 +167,7 @@ fn a_value_that_is_a_pattern_comes_under_the_first_that_fits() {
     assert_eq!(remaining("/a/*"), 4, "its own is the first that fits");
     assert_eq!(remaining("/*"), 8);
     let text = format!("domain: d\ndescriptors: [{}, {}]", limit("/*", 9), limit("/a/*", 5));
-    let (engine, _) = engine_of(&text, EngineSettings::default());
+    let (engine, _) = engine_of(&text, SMALL);
     let requested = ModelDescriptor { entries: vec![("path", "/a/*")], own: None, hits: None };
     let statuses = outcome(&ask_engine(&engine, &[requested], 0)).1;
     assert_eq!(statuses[0].remaining, 8, "an earlier one fits, too");
@@ -175,7 +176,7 @@ fn a_value_that_is_a_pattern_comes_under_the_first_that_fits() {
 /// A file without descriptors creates no domain: everything passes, a caller's own limit too.
 #[test]
 fn a_file_without_descriptors_knows_no_domain() {
-    let (engine, _) = engine_of("domain: d\ndescriptors: []", EngineSettings::default());
+    let (engine, _) = engine_of("domain: d\ndescriptors: []", SMALL);
     for own in [None, Some((0, Unit::Hour)), Some((1, Unit::Hour))] {
         let requested = ModelDescriptor { entries: vec![("a", "x")], own, hits: Some(5) };
         let (is_over, statuses) = outcome(&ask_engine(&engine, &[requested], 0));
@@ -193,7 +194,7 @@ fn around_a_border_twice_the_limit_passes_unless_another_algorithm_is_set() {
             "domain: d\ndescriptors: [{{key: a, rate_limit: {{unit: hour, requests_per_unit: 10, \
              {algorithm}}}}}]"
         );
-        let (engine, clock) = engine_of(&text, EngineSettings::default());
+        let (engine, clock) = engine_of(&text, SMALL);
         let border_ns = clock.now_ns() / (3_600 * SECOND) * 3_600 * SECOND + 3_600 * SECOND;
         let mut passed = 0;
         for at_ns in [border_ns - 1, border_ns] {
@@ -215,7 +216,7 @@ fn other_limits_beside_counted_ones_take_all_or_nothing() {
     let text = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: hour, \
                 requests_per_unit: 1}}, {key: b, rate_limit: {unit: hour, requests_per_unit: 9, \
                 algorithm: fixed-window}}]";
-    let (engine, _) = engine_of(text, EngineSettings::default());
+    let (engine, _) = engine_of(text, SMALL);
     let both =
         ["a", "b"].map(|key| ModelDescriptor { entries: vec![(key, "x")], own: None, hits: None });
     let remaining = || {
@@ -231,7 +232,7 @@ fn other_limits_beside_counted_ones_take_all_or_nothing() {
 #[test]
 fn a_global_shadow_lets_every_call_pass() {
     let text = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 0}}]";
-    let (engine, _) = engine_of(text, EngineSettings::default());
+    let (engine, _) = engine_of(text, SMALL);
     let requested = ModelDescriptor { entries: vec![("a", "x")], own: None, hits: None };
     let answer = ask_engine(&engine, &[requested], 0);
     let options = Options { shadow: true, ..Options::default() };
@@ -257,8 +258,7 @@ fn a_global_shadow_lets_every_call_pass() {
 fn a_change_of_the_number_keeps_what_was_counted() {
     let text =
         |limit: &str| format!("domain: d\ndescriptors: [{{key: a, rate_limit: {{{limit}}}}}]");
-    let (engine, _) =
-        engine_of(&text("unit: day, requests_per_unit: 1000"), EngineSettings::default());
+    let (engine, _) = engine_of(&text("unit: day, requests_per_unit: 1000"), SMALL);
     let remaining = |hits| {
         let requested = ModelDescriptor { entries: vec![("a", "x")], own: None, hits: Some(hits) };
         outcome(&ask_engine(&engine, &[requested], 0)).1[0].remaining

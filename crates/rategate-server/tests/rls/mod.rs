@@ -12,7 +12,7 @@ mod oracle;
 mod places;
 mod recorded;
 mod replies;
-mod traces;
+pub(crate) mod traces;
 pub(crate) mod unary;
 mod verbs;
 mod wires;

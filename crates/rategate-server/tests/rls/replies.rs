@@ -5,13 +5,12 @@
 use std::sync::Arc;
 
 use rategate_server::config::load_text;
-use rategate_server::engine::{
-    Answer, Decided, Engine, EngineSettings, ItemResult, Request, Verdict,
-};
+use rategate_server::engine::{Answer, Decided, Engine, ItemResult, Request, Verdict};
 use rategate_server::protocol::rls::{Decide, Options, json};
 use rategate_server::rule::{Enforcement, Metadata, MetadataValue, Rule};
 use serde_json::{Value, json};
 
+use crate::engine::common::SMALL;
 use crate::rls::common::{Clock, engine, rule, runtime};
 use crate::rls::counting::engine_of;
 use crate::rls::oracle::{Call, ModelDescriptor};
@@ -49,7 +48,7 @@ fn clients_are_shown_a_limit_in_shadow_only_if_it_counts_every_hit() {
              requests_per_unit: 1, {algorithm}}}}}, {{key: h, rate_limit: {{unit: hour, \
              requests_per_unit: 100, {algorithm}}}}}]"
         );
-        let (engine, _) = engine_of(&text, EngineSettings::default());
+        let (engine, _) = engine_of(&text, SMALL);
         for wire in both(&engine, &all()) {
             let reply = wire(&call(&["h", "s"]));
             assert!(!reply.is_over);
@@ -74,7 +73,7 @@ fn the_quota_mode_holds_for_other_algorithms() {
         limit("a", "1"),
         limit("b", "9")
     );
-    let (engine, _) = engine_of(&text, EngineSettings::default());
+    let (engine, _) = engine_of(&text, SMALL);
     let options = Options { quota: true, ..all() };
     let [wire, _] = both(&engine, &options);
     let is_over = |keys: &[&'static str]| wire(&call(keys)).is_over;
@@ -110,7 +109,7 @@ fn bytes_that_are_no_text_are_replaced_in_metadata() {
 fn the_metadata_of_a_rule_with_detailed_metrics_is_kept() {
     let text = "domain: d\ndescriptors: [{key: a, detailed_metric: true, value_to_metric: true, \
                 metadata: {k: v}, rate_limit: {unit: hour, requests_per_unit: 1}}]";
-    let (engine, _) = engine_of(text, EngineSettings::default());
+    let (engine, _) = engine_of(text, SMALL);
     let [wire, _] = both(&engine, &all());
     let metadata = || wire(&call(&["a"])).metadata.unwrap().get("metadata").cloned();
     assert_eq!(metadata(), Some(json!({"k": "v"})));

@@ -18,6 +18,8 @@ use rategate_server::rule::{
 };
 use rategate_testkit::conformance::Arena;
 
+use crate::engine::common::SMALL;
+
 pub(crate) type TestEngine = Engine<ManualClock>;
 
 /// A transport of requests to an engine and of answers back.
@@ -65,7 +67,7 @@ impl<W: Carrier, F: Fn(TestEngine) -> W> Arena for Served<F> {
         let clock = ManualClock::new();
         clock.set(Duration::from_nanos(now_ns));
         *self.clock.lock().unwrap() = clock.clone();
-        let settings = EngineSettings { max_keys: 1000, ..EngineSettings::default() };
+        let settings = EngineSettings { max_keys: 1000, ..SMALL };
         let engine = Engine::new(clock, settings);
         let carrier = (self.carry)(engine.clone());
         Arc::new(CarriedStore { engine, carrier, plans: AtomicUsize::new(0) })

@@ -9,6 +9,7 @@ use rategate::{Clock as _, ManualClock};
 use rategate_server::config::load_text;
 use rategate_server::engine::{Engine, EngineSettings, Verb};
 
+use crate::engine::common::SMALL;
 use crate::scenarios::carrier::{Carrier, ItemAnswer, TestEngine};
 use crate::scenarios::engine::Directly;
 use crate::scenarios::http::OverHttp;
@@ -60,7 +61,7 @@ impl<W: Carrier> Tried<W> {
     fn new(limit: &str, carry: &impl Fn(TestEngine) -> W) -> Self {
         let clock = ManualClock::new();
         clock.set(Duration::from_nanos(NOW_NS));
-        let settings = EngineSettings { max_keys: 1_000, ..EngineSettings::default() };
+        let settings = EngineSettings { max_keys: 1_000, ..SMALL };
         let engine = Engine::new(clock.clone(), settings);
         let rules = format!("[[rule]]\nname = 'r'\ndomain = 'scenario'\nmatch = ['r']\n{limit}");
         let loaded = load_text("rules.toml", &rules).unwrap_or_else(|it| panic!("{limit}: {it}"));

@@ -20,14 +20,8 @@ use rategate_server::rule::{Rule, RuleSet};
 
 use crate::engine::common::{MONDAY, TestEngine};
 
-pub(crate) const SMALL: EngineSettings = EngineSettings {
-    max_keys: 10_000,
-    inline_keys: 1_000,
-    inline_limits: 62,
-    max_reservations: 1_000,
-    count_denied: false,
-    counting: rategate_server::rule::Counting::All,
-};
+pub(crate) const SMALL: EngineSettings =
+    EngineSettings { max_reservations: 1_000, ..crate::engine::common::SMALL };
 
 /// Creates an engine of another process, `at_ns` after Monday.
 fn engine_at(rules: Vec<Rule>, at_ns: u64) -> (TestEngine, ManualClock) {

@@ -1,6 +1,5 @@
 //! Charges of rules with counters in a store: the same answers as in this process, on every wire.
 
-use std::future::Future as _;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -9,15 +8,14 @@ use rategate::charge::Debt;
 use rategate::policy::Anchor;
 use rategate::{AnyPolicy, Clock as _, CompactLog, FixedWindow, Gcra, ManualClock, SlidingLog};
 use rategate_server::config::{load, load_text};
-use rategate_server::engine::{Decided, Engine, EngineError, EngineSettings, Verb, Verdict};
+use rategate_server::engine::{Decided, Engine, Verb, Verdict};
 use rategate_server::rule::{CounterLocation, Limit, Look, OnUnavailable, Over, Rule};
-use rategate_testkit::faulty::Fate;
 use rategate_testkit::redis::{Brand, Server};
 use serde_json::{Value, json};
 
-use crate::engine::common::{SECOND, bucket};
+use crate::engine::common::{SECOND, SMALL, bucket};
 use crate::serve::clients::{Resp, Service, envoy, until};
-use crate::stores::{MS, World, decided, in_flight, rule_set, stored};
+use crate::stores::{World, decided, rule_set};
 
 fn of(name: &str, policy: impl Into<AnyPolicy>) -> Rule {
     Rule { limit: Limit::Policy(policy.into()), ..bucket(name, &["who"], 1) }
@@ -60,7 +58,7 @@ const NAMES: [&str; 19] = [
 fn a_store_charges_as_this_process_does() {
     let world = World::new();
     let stored = world.server(rules(CounterLocation::StoreExact));
-    let here: Engine<ManualClock> = Engine::new(world.clock.clone(), EngineSettings::default());
+    let here: Engine<ManualClock> = Engine::new(world.clock.clone(), SMALL);
     here.load(rule_set(rules(CounterLocation::Here))).unwrap();
     let random = &mut Rng::with_seed(8);
     let (mut debts, mut denials, mut grants) = (0, 0, 0);
@@ -95,97 +93,6 @@ fn a_store_charges_as_this_process_does() {
         }
     }
     assert!(debts > 2_000 && denials > 2_000 && grants > 2_000, "{debts} {denials} {grants}");
-}
-
-/// The times until nothing of a limit is in use include its debt.
-#[test]
-fn a_reset_says_when_the_debt_is_over_too() {
-    let world = World::new();
-    let server = world.server(rules(CounterLocation::StoreExact));
-    let minute_ns = 60 * SECOND;
-    for (rule, debt, expected_ns) in
-        [("b", 7, 12 * SECOND), ("w", 7, minute_ns), ("c", 7, 3 * minute_ns)]
-    {
-        let (answer, _) = world.ask(&server, Verb::Charge, &[(rule, "ann", 12)]);
-        assert_eq!(answer.results[0].verdict, Verdict::Charged(12), "{rule}");
-        assert_eq!(answer.results[0].reset_after_ns, expected_ns, "{rule}");
-        let (answer, _) = world.ask(&server, Verb::Peek, &[(rule, "ann", 1)]);
-        assert_eq!((answer.results[0].debt, answer.results[0].reset_after_ns), (debt, expected_ns));
-    }
-}
-
-/// A rule that charges what is over counts whatever another item says, and a rule that refuses
-/// takes nothing then.
-#[test]
-fn what_counts_in_any_case_is_not_refunded() {
-    let world = World::new();
-    let charging = Rule { over: Over::Charge, ..stored("charging", 5) };
-    let server = world.server(vec![charging, stored("refusing", 5), stored("closed", 1)]);
-    let items = [("charging", "x", 2), ("refusing", "x", 2), ("closed", "x", 2)];
-    let (answer, _) = world.ask(&server, Verb::Take, &items);
-    assert!(!answer.allowed);
-    assert_eq!(world.left(&server, "charging", "x"), Some(3));
-    assert_eq!(world.left(&server, "refusing", "x"), Some(5));
-    // A caller that no longer waits has been counted, too.
-    world.store.script([Fate::Slow { there_ns: MS, back_ns: 5 * MS }]);
-    drop(decided(&server, Verb::Take, &[("charging", "x", 2)]));
-    for _ in 0..5 {
-        world.clock.set(Duration::from_nanos(world.clock.now_ns() + 10 * MS));
-    }
-    assert_eq!(world.left(&server, "charging", "x"), Some(1));
-}
-
-/// A charge without a reply has an unknown outcome, and is not sent again. A rule that charges
-/// what is over is decided by its fallback.
-#[test]
-fn without_a_reply_the_outcome_is_unknown() {
-    let world = World::new();
-    let rule = Rule { on_unavailable: OnUnavailable::Deny, ..stored("r", 5) };
-    let server = world.server(vec![rule.clone(), Rule { over: Over::Charge, ..rule_named("o") }]);
-    // It was booked, and the reply was lost.
-    world.store.script([Fate::Slow { there_ns: MS, back_ns: 60 * MS }]);
-    let (answer, _) = world.ask(&server, Verb::Charge, &[("r", "x", 7)]);
-    let unknown = Verdict::Unavailable { admitted: true, retry_after_ns: None };
-    assert_eq!((answer.allowed, answer.results[0].verdict), (true, unknown));
-    assert_eq!(answer.results[0].remaining, None);
-    world.clock.set(Duration::from_nanos(world.clock.now_ns() + 100 * MS));
-    let (answer, _) = world.ask(&server, Verb::Peek, &[("r", "x", 1)]);
-    assert_eq!(answer.results[0].debt, 2, "once");
-    world.store.set_usual(Fate::Unreachable);
-    let (answer, _) = world.ask(&server, Verb::Take, &[("o", "x", 1)]);
-    let Verdict::Unavailable { admitted: false, retry_after_ns } = answer.results[0].verdict else {
-        panic!("{answer:?}");
-    };
-    assert!(retry_after_ns.is_some());
-}
-
-fn rule_named(name: &str) -> Rule {
-    Rule { on_unavailable: OnUnavailable::Deny, ..stored(name, 5) }
-}
-
-#[test]
-fn what_takes_no_charge_says_so() {
-    let world = World::new();
-    let leased = CounterLocation::StoreLeased { lease_ns: 100 * MS };
-    let rules = vec![
-        in_flight("oven", 2, CounterLocation::StoreExact),
-        in_flight("here", 2, CounterLocation::Here),
-        Rule { location: leased, ..stored("leased", 5) },
-    ];
-    let server = world.server(rules);
-    for (rule, why) in [("oven", "in flight"), ("here", "in flight"), ("leased", "leases")] {
-        let decided = decided(&server, Verb::Charge, &[(rule, "x", 1)]);
-        let mut answer = Box::pin(decided.answer());
-        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        let std::task::Poll::Ready(answer) = answer.as_mut().poll(&mut context) else {
-            panic!("{rule}: nothing is requested")
-        };
-        let Err(error @ EngineError::NotForItem { item: 0, .. }) = answer else {
-            panic!("{rule}: {answer:?}")
-        };
-        let text = error.to_string();
-        assert!(text.starts_with(&format!("rule `{rule}` ")) && text.contains(why), "{text}");
-    }
 }
 
 /// A configuration is refused where it asks for charges that a store cannot book.

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use rategate::{Clock, ManualClock, MonotonicClock};
-use rategate_server::engine::{Decided, Engine, EngineSettings, Verb, Verdict};
+use rategate_server::engine::{Decided, Engine, Verb, Verdict};
 use rategate_server::rule::{
     CountedWindow, CounterLocation, DisplayLimit, Enforcement, Limit, OnUnavailable, Rule, Unit,
 };
 use rategate_testkit::faulty::Fate;
 
-use crate::engine::common::{SECOND, bucket};
+use crate::engine::common::{SECOND, SMALL, bucket};
 use crate::stores::{MS, PATIENCE, World, decided, real_store, rule_set};
 use rategate_testkit::redis::{Brand, Server};
 
@@ -71,8 +71,7 @@ fn here<C: Clock + Clone + 'static>(
 fn a_store_answers_as_this_process_does() {
     let world = World::new();
     let stored = world.server(rules(CounterLocation::StoreExact));
-    let here_engine: Engine<ManualClock> =
-        Engine::new(world.clock.clone(), EngineSettings::default());
+    let here_engine: Engine<ManualClock> = Engine::new(world.clock.clone(), SMALL);
     here_engine.load(rule_set(rules(CounterLocation::Here))).unwrap();
     let random = &mut Rng::with_seed(7);
     for step in 0..20_000 {
@@ -162,7 +161,7 @@ fn real_servers_answer_as_this_process_does() {
     for brand in Brand::installed() {
         let server = Server::start(brand);
         let clock = MonotonicClock::new();
-        let settings = EngineSettings::default();
+        let settings = SMALL;
         let store = real_store(&server, PATIENCE);
         let stored = Engine::with_store(clock, settings, None, Some(store));
         let of_years = |location| {

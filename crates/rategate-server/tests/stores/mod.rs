@@ -2,18 +2,11 @@
 //! real one.
 
 mod charge;
-mod counted;
-mod counted_reserve;
-mod held;
+pub(crate) mod counted;
 mod nothing;
-mod once;
-mod ranges;
 mod real;
-mod reserve;
-mod reserve_real;
 #[cfg(feature = "otlp")]
 mod spans;
-mod together;
 mod unavailable;
 
 use std::num::NonZeroU32;
@@ -33,24 +26,24 @@ use rategate_server::rule::{CounterLocation, Limit, Rule, RuleSet};
 use rategate_testkit::faulty::FaultyStore;
 use rategate_testkit::redis::Server;
 
-use crate::engine::common::{MONDAY, SECOND, bucket};
+use crate::engine::common::{MONDAY, SECOND, SMALL, bucket};
 
-const MS: u64 = SECOND / 1_000;
+pub(crate) const MS: u64 = SECOND / 1_000;
 /// The time that a call waits for the store.
 const BUDGET_NS: u64 = 20 * MS;
 /// A budget that no delay of the machine exceeds.
-const PATIENCE: Duration = Duration::from_secs(8);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(8);
 
-type Faulty = FaultyStore<MemoryStore<ManualClock>, ManualClock>;
+pub(crate) type Faulty = FaultyStore<MemoryStore<ManualClock>, ManualClock>;
 
 /// Servers with one store.
-struct World {
-    clock: ManualClock,
-    store: Arc<Faulty>,
+pub(crate) struct World {
+    pub(crate) clock: ManualClock,
+    pub(crate) store: Arc<Faulty>,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let clock = ManualClock::stepped();
         clock.set(Duration::from_nanos(MONDAY));
         let memory = Arc::new(MemoryStore::with_clock(clock.clone()));
@@ -69,7 +62,7 @@ impl World {
     ) -> Engine<ManualClock> {
         let nodes = NonZeroU32::new(2).unwrap();
         let shared = Arc::new(Shared::new(Arc::clone(&self.store), nodes));
-        let settings = EngineSettings { max_keys: 100, ..EngineSettings::default() };
+        let settings = EngineSettings { max_keys: 100, ..SMALL };
         let engine = Engine::with_store(self.clock.clone(), settings, observer, Some(shared));
         engine.load(rule_set(rules)).unwrap();
         engine
@@ -87,7 +80,7 @@ impl World {
     }
 
     /// Waits for an answer. Returns it, and the time that it took.
-    fn wait<A>(&self, decided: Decided<A>) -> (Result<A, EngineError>, u64) {
+    pub(crate) fn wait<A>(&self, decided: Decided<A>) -> (Result<A, EngineError>, u64) {
         let started_ns = self.clock.now_ns();
         let mut decided = pin!(decided.answer());
         let mut context = Context::from_waker(Waker::noop());
@@ -113,7 +106,7 @@ impl World {
 ///
 /// A test that compares decisions needs a budget that a busy machine does not exceed: without a
 /// reply in time the fallback decides, and knows no count.
-fn real_store(server: &Server, budget: Duration) -> Arc<Shared<RedisStore>> {
+pub(crate) fn real_store(server: &Server, budget: Duration) -> Arc<Shared<RedisStore>> {
     let location = client::Server::tcp("127.0.0.1", server.port());
     let config = Config::server(location).prefix("t").budget(budget);
     let store = Arc::new(RedisStore::open(config).unwrap());
@@ -122,7 +115,7 @@ fn real_store(server: &Server, budget: Duration) -> Arc<Shared<RedisStore>> {
 }
 
 /// Returns a set of rules, each with its own entry.
-fn rule_set(mut rules: Vec<Rule>) -> RuleSet {
+pub(crate) fn rule_set(mut rules: Vec<Rule>) -> RuleSet {
     for rule in &mut rules {
         rule.entries[0].key = Arc::clone(&rule.name);
     }
@@ -144,12 +137,12 @@ fn decided<C: Clock + Clone + 'static>(
 }
 
 /// Returns a rule with a bucket of `burst` in the store, one back per second.
-fn stored(name: &str, burst: u64) -> Rule {
+pub(crate) fn stored(name: &str, burst: u64) -> Rule {
     Rule { location: CounterLocation::StoreExact, ..bucket(name, &["who"], burst) }
 }
 
 /// Returns a rule with a limit of permits in flight.
-fn in_flight(name: &str, permits: u64, location: CounterLocation) -> Rule {
+pub(crate) fn in_flight(name: &str, permits: u64, location: CounterLocation) -> Rule {
     let limit = Limit::Policy(Concurrency::new(permits).into());
     Rule { limit, location, ..bucket(name, &["who"], 1) }
 }

@@ -4,12 +4,10 @@ use std::time::{Duration, Instant};
 
 use rategate::{Clock, MonotonicClock};
 use rategate_redis::client::DEFAULT_BUDGET;
-use rategate_server::engine::{
-    Answer, Engine, EngineSettings, Lease, LeaseVerb, UniqueId, Verb, Verdict,
-};
+use rategate_server::engine::{Answer, Engine, Lease, LeaseVerb, UniqueId, Verb, Verdict};
 use rategate_server::rule::{CounterLocation, OnUnavailable, Rule};
 
-use crate::engine::common::SECOND;
+use crate::engine::common::{SECOND, SMALL};
 use crate::stores::{PATIENCE, decided, in_flight, real_store, rule_set, stored};
 use rategate_testkit::redis::{Brand, Server};
 
@@ -45,7 +43,7 @@ fn a_server_that_is_killed_and_comes_back() {
         rule("local", OnUnavailable::Local),
     ];
     let clock = MonotonicClock::new();
-    let engine = Engine::with_store(clock, EngineSettings::default(), None, Some(store));
+    let engine = Engine::with_store(clock, SMALL, None, Some(store));
     engine.load(rule_set(rules)).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let take = |rule: &str, key: &str| ask(&runtime, &engine, Verb::Take, (rule, key, 1));
@@ -89,7 +87,7 @@ fn refunded_and_released_permits_are_available_again() {
     for brand in Brand::installed() {
         let server = Server::start(brand);
         let store = real_store(&server, PATIENCE);
-        let settings = EngineSettings::default();
+        let settings = SMALL;
         let engine = Engine::with_store(MonotonicClock::new(), settings, None, Some(store));
         // Nothing recovers by itself meanwhile.
         let slow = rategate::Gcra::new("1/h".parse().unwrap(), 4).unwrap();
