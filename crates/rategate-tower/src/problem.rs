@@ -1,6 +1,6 @@
-//! Problem details (RFC 9457). The JSON is written by hand, as the members are few and known.
+//! Problem details (RFC 9457).
 
-use std::fmt::Write;
+use serde::{Serialize, Serializer};
 
 use crate::headers::retry_seconds;
 use crate::refusal::{Reason, Refusal};
@@ -15,9 +15,10 @@ pub const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-type
 pub const BLANK: &str = "about:blank";
 
 /// A problem, before it is JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem<'a> {
     /// The `type`: [`QUOTA_EXCEEDED`] or [`BLANK`].
+    #[serde(rename = "type")]
     pub kind: &'a str,
     /// The `title`; that of the status, if the type is [`BLANK`].
     pub title: &'a str,
@@ -26,17 +27,21 @@ pub struct Problem<'a> {
     /// The `detail`: one sentence for people.
     pub detail: &'a str,
     /// The `code` for programs, which distinguishes problems of equal status.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<&'a str>,
     /// The members with numbers, such as the time to wait.
+    #[serde(flatten, serialize_with = "members")]
     pub numbers: &'a [(&'a str, u64)],
     /// The violated policies.
+    #[serde(rename = "violated-policies", skip_serializing_if = "<[_]>::is_empty")]
     pub violated: &'a [&'a str],
     /// The errors in the request's body, with their positions.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub errors: &'a [FieldError<'a>],
 }
 
 /// An error in a part of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct FieldError<'a> {
     /// The JSON pointer of the part (RFC 6901). Empty for the whole body.
     pub pointer: &'a str,
@@ -48,35 +53,13 @@ impl Problem<'_> {
     /// Returns the JSON object.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let mut json = String::with_capacity(256);
-        json.push_str("{\"type\":");
-        push_string(&mut json, self.kind);
-        json.push_str(",\"title\":");
-        push_string(&mut json, self.title);
-        // Writing to a string does not fail.
-        let _ = write!(json, ",\"status\":{}", self.status);
-        json.push_str(",\"detail\":");
-        push_string(&mut json, self.detail);
-        if let Some(code) = self.code {
-            json.push_str(",\"code\":");
-            push_string(&mut json, code);
-        }
-        for (name, number) in self.numbers {
-            let _ = write!(json, ",\"{name}\":{number}");
-        }
-        push_list(&mut json, "violated-policies", self.violated, |json, policy| {
-            push_string(json, policy);
-        });
-        push_list(&mut json, "errors", self.errors, |json, error| {
-            json.push_str("{\"pointer\":");
-            push_string(json, error.pointer);
-            json.push_str(",\"detail\":");
-            push_string(json, error.detail);
-            json.push('}');
-        });
-        json.push('}');
-        json
+        // Texts and numbers always are JSON.
+        serde_json::to_string(self).unwrap_or_default()
     }
+}
+
+fn members<S: Serializer>(numbers: &[(&str, u64)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(numbers.iter().copied())
 }
 
 /// Returns a refusal as a JSON object.
@@ -101,44 +84,11 @@ pub(crate) fn problem(refusal: &Refusal) -> String {
     problem.to_json()
 }
 
-/// Writes a member that is a list, unless it is empty.
-fn push_list<T>(json: &mut String, name: &str, list: &[T], push: impl Fn(&mut String, &T)) {
-    let mut before = '[';
-    for item in list {
-        if before == '[' {
-            json.push(',');
-            push_string(json, name);
-            json.push(':');
-        }
-        json.push(before);
-        push(json, item);
-        before = ',';
-    }
-    if before == ',' {
-        json.push(']');
-    }
-}
-
-/// Writes a string in quotes, escaped as RFC 8259 requires.
-fn push_string(json: &mut String, text: &str) {
-    json.push('"');
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => json.extend(['\\', character]),
-            '\u{0}'..='\u{1f}' => {
-                let _ = write!(json, "\\u{:04x}", u32::from(character));
-            }
-            _ => json.push(character),
-        }
-    }
-    json.push('"');
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::{BLANK, FieldError, Problem, problem, push_string};
+    use super::{BLANK, FieldError, Problem, problem};
     use crate::refusal::{Reason, Refusal};
 
     #[test]
@@ -166,13 +116,6 @@ mod tests {
                 r#"{"pointer":"","detail":"none"}]}"#
             )
         );
-    }
-
-    #[test]
-    fn strings_are_escaped() {
-        let mut json = String::new();
-        push_string(&mut json, "a\"b\\c\n\u{0}\u{1f}\u{7f}ä\u{1f600}");
-        assert_eq!(json, "\"a\\\"b\\\\c\\u000a\\u0000\\u001f\u{7f}ä\u{1f600}\"");
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rategate::Clock;
 use rategate::distributed::{
@@ -35,20 +34,11 @@ impl<S: Store, C: Clock + Clone + 'static> Gate for Distributed<S, C> {
                 .decided(call.limiter.hold(&call.name, limit_request.cost, lease), limit_request),
             (None, None) => call
                 .decided(call.limiter.try_acquire(&call.name, limit_request.cost), limit_request),
-            (None, Some(max_wait)) => {
-                let max_wait_ns = u64::try_from(max_wait.as_nanos()).unwrap_or(u64::MAX);
-                Pass::Later(Box::pin(async move {
-                    let waited = call
-                        .limiter
-                        .acquire_within(
-                            &call.name,
-                            limit_request.cost,
-                            Duration::from_nanos(max_wait_ns),
-                        )
-                        .await;
-                    call.outcome(waited, limit_request)
-                }))
-            }
+            (None, Some(max_wait)) => Pass::Later(Box::pin(async move {
+                let cost = limit_request.cost;
+                let waited = call.limiter.acquire_within(&call.name, cost, max_wait).await;
+                call.outcome(waited, limit_request)
+            })),
         }
     }
 }

@@ -56,7 +56,7 @@ where
     }
 
     fn numbers(&self, tier: usize) -> Option<Numbers> {
-        Numbers::of_policy(&self.policy(tier).ok()?)
+        Numbers::of(&self.policy(tier).ok()?)
     }
 }
 

@@ -44,7 +44,7 @@ where
     }
 
     fn numbers(&self, _tier: usize) -> Option<Numbers> {
-        self.limiter.with_limit(|limit| Numbers::of_limit(limit))
+        self.limiter.with_limit(|limit| Numbers::of(limit))
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rategate::policy::{AllOfLedger, Ledger};
+use rategate::policy::{AllOfLedger, Ledger, Policy};
 use rategate::{
     AnyPolicy, CommitLog, CompactLog, Concurrency, FixedWindow, Gcra, Rate, SlidingLog, SlowStart,
     WarmUp,
@@ -22,88 +22,51 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// Returns the numbers of a limit, if its kind has some.
-    pub(crate) fn of_limit(limit: &dyn Any) -> Option<Self> {
+    /// Returns the numbers of a limit or of its policy, if its kind has some.
+    pub(crate) fn of(limit: &dyn Any) -> Option<Self> {
         if let Some(all) = limit.downcast_ref::<AllOfLedger>() {
-            let each: Option<Vec<Self>> = all.policies().map(Self::of_any).collect();
+            let each: Option<Vec<Self>> = all.policies().map(Self::of_policy).collect();
             // The limit that a client reaches first.
             return each?.into_iter().min_by_key(|numbers| numbers.quota);
         }
-        Self::of_ledger::<Gcra>(limit)
-            .or_else(|| Self::of_ledger::<SlidingLog>(limit))
-            .or_else(|| Self::of_ledger::<CompactLog>(limit))
-            .or_else(|| Self::of_ledger::<FixedWindow>(limit))
-            .or_else(|| Self::of_ledger::<WarmUp>(limit))
-            .or_else(|| Self::of_ledger::<SlowStart<Gcra>>(limit))
-            .or_else(|| Self::of_ledger::<SlowStart<SlidingLog>>(limit))
-            .or_else(|| Self::of_ledger::<SlowStart<CompactLog>>(limit))
-            .or_else(|| Self::of_ledger::<SlowStart<FixedWindow>>(limit))
-            .or_else(|| Self::of_ledger::<Concurrency>(limit))
-            .or_else(|| Self::of_ledger::<CommitLog>(limit))
-            .or_else(|| Self::of_ledger::<AnyPolicy>(limit))
+        let policy = any_of::<AnyPolicy>(limit)
+            .or_else(|| any_of::<Gcra>(limit))
+            .or_else(|| any_of::<SlidingLog>(limit))
+            .or_else(|| any_of::<CompactLog>(limit))
+            .or_else(|| any_of::<FixedWindow>(limit))
+            .or_else(|| any_of::<WarmUp>(limit))
+            .or_else(|| any_of::<Concurrency>(limit))
+            .or_else(|| any_of::<CommitLog>(limit))
+            .or_else(|| slow_of::<Gcra>(limit))
+            .or_else(|| slow_of::<SlidingLog>(limit))
+            .or_else(|| slow_of::<CompactLog>(limit))
+            .or_else(|| slow_of::<FixedWindow>(limit));
+        Self::of_policy(&policy?)
     }
 
-    fn of_ledger<P: rategate::policy::Policy + 'static>(limit: &dyn Any) -> Option<Self> {
-        Self::of_policy(limit.downcast_ref::<Ledger<P>>()?.policy())
-    }
-
-    /// Returns the numbers of a policy, if its kind has some.
-    pub(crate) fn of_policy(policy: &dyn Any) -> Option<Self> {
-        if let Some(any) = policy.downcast_ref::<AnyPolicy>() {
-            return Self::of_any(any);
-        }
+    fn of_policy(policy: &AnyPolicy) -> Option<Self> {
         let within =
             |quota, window_ns| Self { quota, window: Some(Duration::from_nanos(window_ns)) };
-        if let Some(bucket) = policy.downcast_ref::<Gcra>() {
+        Some(match policy {
             // The quota of a bucket is its burst, and its window the time to fill it.
-            let burst = bucket.burst_size().get();
-            return Some(within(burst, time_of(burst, bucket.rate())?));
-        }
-        if let Some(warm_up) = policy.downcast_ref::<WarmUp>() {
+            AnyPolicy::Gcra(bucket) => {
+                let burst = bucket.burst_size().get();
+                within(burst, time_of(burst, bucket.rate())?)
+            }
             // The permits that may start together, and their time once the limit is warm.
-            let permits = warm_up.max_request();
-            return Some(within(permits, time_of(permits, warm_up.rate())?));
-        }
-        if let Some(log) = policy.downcast_ref::<SlidingLog>() {
-            return Some(within(log.permits(), log.held_for_ns()));
-        }
-        if let Some(log) = policy.downcast_ref::<CompactLog>() {
-            return Some(within(log.permits(), log.held_for_ns()));
-        }
-        if let Some(window) = policy.downcast_ref::<FixedWindow>() {
-            return Some(within(window.permits(), window.period_ns()));
-        }
-        if let Some(log) = policy.downcast_ref::<CommitLog>() {
-            return Some(within(log.permits(), log.cools_for_ns()));
-        }
-        let slow = Self::of_slow::<Gcra>(policy)
-            .or_else(|| Self::of_slow::<SlidingLog>(policy))
-            .or_else(|| Self::of_slow::<CompactLog>(policy))
-            .or_else(|| Self::of_slow::<FixedWindow>(policy));
-        if slow.is_some() {
-            return slow;
-        }
-        let in_flight = policy.downcast_ref::<Concurrency>()?;
-        Some(Self { quota: in_flight.permits(), window: None })
-    }
-
-    /// Returns the numbers of a limit with a slow start: those that hold once it is over.
-    fn of_slow<P: 'static>(policy: &dyn Any) -> Option<Self> {
-        Self::of_policy(policy.downcast_ref::<SlowStart<P>>()?.policy())
-    }
-
-    fn of_any(policy: &AnyPolicy) -> Option<Self> {
-        match policy {
-            AnyPolicy::Gcra(policy) => Self::of_policy(policy),
-            AnyPolicy::SlidingLog(policy) => Self::of_policy(policy),
-            AnyPolicy::CompactLog(policy) => Self::of_policy(policy),
-            AnyPolicy::FixedWindow(policy) => Self::of_policy(policy),
-            AnyPolicy::CommitLog(policy) => Self::of_policy(policy),
-            AnyPolicy::WarmUp(policy) => Self::of_policy(policy),
-            AnyPolicy::Concurrency(policy) => Self::of_policy(policy),
-            AnyPolicy::SlowStart(slow) => Self::of_any(&(*slow.policy()).into()),
-            _ => None,
-        }
+            AnyPolicy::WarmUp(warm_up) => {
+                let permits = warm_up.max_request();
+                within(permits, time_of(permits, warm_up.rate())?)
+            }
+            AnyPolicy::SlidingLog(log) => within(log.permits(), log.held_for_ns()),
+            AnyPolicy::CompactLog(log) => within(log.permits(), log.held_for_ns()),
+            AnyPolicy::FixedWindow(window) => within(window.permits(), window.period_ns()),
+            AnyPolicy::CommitLog(log) => within(log.permits(), log.cools_for_ns()),
+            AnyPolicy::Concurrency(limit) => Self { quota: limit.permits(), window: None },
+            // Those that hold once the slow start is over.
+            AnyPolicy::SlowStart(slow) => Self::of_policy(&(*slow.policy()).into())?,
+            _ => return None,
+        })
     }
 
     /// Returns the policy with these numbers, the name and unit of `given`, and its window if they
@@ -111,6 +74,24 @@ impl Numbers {
     fn announced(self, given: &QuotaPolicy) -> Option<QuotaPolicy> {
         given.changed(self.quota, self.window)
     }
+}
+
+/// Returns the policy of a limit, or the policy itself, if it is of this kind.
+fn any_of<P: Policy + Copy + Into<AnyPolicy> + 'static>(limit: &dyn Any) -> Option<AnyPolicy> {
+    policy_of::<P>(limit).map(|policy| (*policy).into())
+}
+
+/// Returns the policy that a slow start of this kind leads to.
+fn slow_of<P>(limit: &dyn Any) -> Option<AnyPolicy>
+where
+    P: Copy + Into<AnyPolicy> + 'static,
+    SlowStart<P>: Policy,
+{
+    policy_of::<SlowStart<P>>(limit).map(|slow| (*slow.policy()).into())
+}
+
+fn policy_of<P: Policy + 'static>(limit: &dyn Any) -> Option<&P> {
+    limit.downcast_ref().or_else(|| Some(limit.downcast_ref::<Ledger<P>>()?.policy()))
 }
 
 /// Returns the time that permits take at a finite rate, rounded up.
