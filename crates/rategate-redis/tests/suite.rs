@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rategate_redis::client::{self, Config, RedisStore};
 use rategate_testkit::conformance::{
-    Arena, calendars, crowds, debts, flight, laws, once, reservations, scenarios, traffic,
+    Arena, calendars, debts, flight, laws, once, reservations, scenarios, traffic,
 };
 use rategate_testkit::redis::{Brand, Server};
 
@@ -96,7 +96,7 @@ fn estimates_are_held_as_by_the_core() {
 #[test]
 fn crowds_of_holds_end_as_by_the_core() {
     for arena in Redis::each() {
-        println!("{} estimates held in crowds", crowds::suite(&arena, 12));
+        println!("{} estimates held in crowds", reservations::crowds(&arena, 12));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Results of calls, in the words of the report.
+//! Results of calls, as their reports.
 
 use rategate_core::debt::Charged;
 use rategate_core::error::CountsInFlight;
@@ -6,51 +6,35 @@ use rategate_core::holds::Committed;
 use rategate_core::queue::{Outcome as Ended, QueueRejection};
 use rategate_core::verdict::{Denial, Grant, Refusal, Settled};
 
-use crate::report::Outcome;
+use crate::report::{Outcome, StepReport};
 
-/// The result of a call.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Answer {
-    pub(crate) outcome: Outcome,
-    pub(crate) start_ns: Option<u64>,
-    pub(crate) scheduled_ns: Option<u64>,
-    pub(crate) retry_after_ns: Option<u64>,
-    pub(crate) ended_ns: Option<u64>,
-    pub(crate) back: Option<u64>,
-    pub(crate) owed: Option<u64>,
-    pub(crate) debt: Option<u64>,
-    pub(crate) forgiven: Option<u64>,
-    pub(crate) remaining: u64,
-}
+impl StepReport {
+    /// Returns a result of which only the outcome is known.
+    pub(crate) fn only(outcome: Outcome) -> Self {
+        Self { outcome, ..Self::default() }
+    }
 
-impl Answer {
-    pub(crate) const fn only(outcome: Outcome) -> Self {
-        let (start_ns, scheduled_ns, retry_after_ns, ended_ns) = (None, None, None, None);
+    /// Returns the result with other instants.
+    pub(crate) fn at(self, other: impl Fn(u64) -> u64) -> Self {
         Self {
-            outcome,
-            start_ns,
-            scheduled_ns,
-            retry_after_ns,
-            ended_ns,
-            back: None,
-            owed: None,
-            debt: None,
-            forgiven: None,
-            remaining: 0,
+            start_ns: self.start_ns.map(&other),
+            scheduled_ns: self.scheduled_ns.map(&other),
+            ended_ns: self.ended_ns.map(&other),
+            ..self
         }
     }
 
-    pub(crate) const fn held(start_ns: u64) -> Self {
+    pub(crate) fn held(start_ns: u64) -> Self {
         Self { start_ns: Some(start_ns), ..Self::only(Outcome::Held) }
     }
 
-    pub(crate) const fn granted(grant: &Grant) -> Self {
+    pub(crate) fn granted(grant: &Grant) -> Self {
         let (start_ns, scheduled_ns) = (Some(grant.start_ns), Some(grant.scheduled_ns));
         Self { start_ns, scheduled_ns, ..Self::only(Outcome::Granted) }
     }
 
     /// Returns the result of a wait that could not join the queue.
-    pub(crate) const fn rejected(rejected: QueueRejection) -> Self {
+    pub(crate) fn rejected(rejected: QueueRejection) -> Self {
         match rejected {
             QueueRejection::Full => Self::only(Outcome::Full),
             QueueRejection::Refused(refusal) => Self::refused(refusal),
@@ -61,7 +45,7 @@ impl Answer {
     }
 
     /// Returns the result of a wait that has left the queue.
-    pub(crate) const fn ended(ended: Ended) -> Self {
+    pub(crate) fn ended(ended: Ended) -> Self {
         match ended {
             Ended::Granted(grant) => Self::granted(&grant),
             Ended::DeadlinePassed => Self::only(Outcome::DeadlinePassed),
@@ -77,7 +61,7 @@ impl Answer {
         Self { retry_after_ns, ..Self::only(Outcome::Denied) }
     }
 
-    pub(crate) const fn refunded(back: u64) -> Self {
+    pub(crate) fn refunded(back: u64) -> Self {
         Self { back: Some(back), ..Self::only(Outcome::Refunded) }
     }
 
@@ -107,12 +91,12 @@ impl Answer {
         }
     }
 
-    const fn charged(outcome: Outcome, charged: &Charged) -> Self {
+    fn charged(outcome: Outcome, charged: &Charged) -> Self {
         let (debt, forgiven) = (Some(charged.debt), Some(charged.forgiven));
         Self { debt, forgiven, ..Self::only(outcome) }
     }
 
-    const fn refused(refusal: Refusal) -> Self {
+    fn refused(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Exceeds(_) => Self::only(Outcome::Never),
             Refusal::TimeCannotHelp | Refusal::Held => Self::only(Outcome::Denied),
@@ -122,7 +106,8 @@ impl Answer {
         }
     }
 
-    pub(crate) fn wait_ns(&self) -> Option<u64> {
+    /// Returns the start less the scheduled time.
+    pub(crate) fn wait(&self) -> Option<u64> {
         Some(self.start_ns?.saturating_sub(self.scheduled_ns?))
     }
 }

@@ -4,11 +4,14 @@ use serde::{Deserialize, Serialize};
 use strum::{Display, IntoStaticStr};
 
 /// The outcome of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, Display, IntoStaticStr)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, Display, IntoStaticStr,
+)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Outcome {
     /// A grant or promise of all permits.
+    #[default]
     Granted,
     /// A denial, with nothing taken.
     Denied,
@@ -78,7 +81,7 @@ pub struct Report {
 }
 
 /// An explicit call and its result.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StepReport {
     /// The clock's reading that the file names.
     pub at_ns: u64,

@@ -6,7 +6,6 @@ use rategate_core::holds::{Committed, Hold, HoldVerdict};
 use rategate_core::queue::{Outcome as Ended, Request};
 use rategate_core::verdict::{Grant, Settled, Verdict};
 
-use crate::answer::Answer;
 use crate::named::{Granted, Held};
 use crate::report::{Outcome, StepReport};
 use crate::scenario::{Call, Ns, Scenario, Step};
@@ -72,25 +71,12 @@ impl<'s> Steps<'s> {
             Call::Peek { .. } => before,
             _ => limits.remaining(now_ns),
         };
-        let since_start = |instant_ns: u64| instant_ns.saturating_sub(self.start_ns);
-        self.reports.push(StepReport {
-            at_ns: step.at_ns,
-            call,
-            permits,
-            outcome: answer.outcome,
-            start_ns: answer.start_ns.map(since_start),
-            scheduled_ns: answer.scheduled_ns.map(since_start),
-            wait_ns: answer.wait_ns(),
-            retry_after_ns: answer.retry_after_ns,
-            remaining,
-            ended_ns: answer.ended_ns.map(since_start),
-            back: answer.back,
-            owed: answer.owed,
-            debt: answer.debt,
-            forgiven: answer.forgiven,
-        });
+        let (at_ns, outcome) = (step.at_ns, answer.outcome);
+        let wait_ns = answer.wait();
+        let answer = answer.at(|instant_ns| instant_ns.saturating_sub(self.start_ns));
+        self.reports.push(StepReport { at_ns, call, permits, wait_ns, remaining, ..answer });
         matches!(
-            answer.outcome,
+            outcome,
             Outcome::Set
                 | Outcome::Cancelled
                 | Outcome::Settled
@@ -107,19 +93,14 @@ impl<'s> Steps<'s> {
         now_ns: u64,
         grants: &mut Vec<(u64, u64)>,
     ) {
-        let start_ns = self.start_ns;
-        let since_start = |instant_ns: u64| instant_ns.saturating_sub(start_ns);
         if let (Ended::Granted(grant), Call::Wait { class, .. }) = (ended, &self.all[step].call) {
             self.give(step, grant, *class, grants);
         }
-        let answer = Answer::ended(ended);
-        let report = &mut self.reports[step];
-        report.outcome = answer.outcome;
-        report.start_ns = answer.start_ns.map(since_start);
-        report.scheduled_ns = answer.scheduled_ns.map(since_start);
-        report.wait_ns = answer.wait_ns();
-        report.retry_after_ns = answer.retry_after_ns;
-        report.ended_ns = Some(since_start(now_ns));
+        let answer = StepReport { ended_ns: Some(now_ns), ..StepReport::ended(ended) };
+        let wait_ns = answer.wait();
+        let answer = answer.at(|instant_ns| instant_ns.saturating_sub(self.start_ns));
+        let StepReport { at_ns, call, permits, remaining, .. } = self.reports[step];
+        self.reports[step] = StepReport { at_ns, call, permits, wait_ns, remaining, ..answer };
     }
 
     fn call(
@@ -128,7 +109,7 @@ impl<'s> Steps<'s> {
         now_ns: u64,
         limits: &mut QueuedLimits<impl Subject>,
         grants: &mut Vec<(u64, u64)>,
-    ) -> (&'static str, Option<u64>, Answer) {
+    ) -> (&'static str, Option<u64>, StepReport) {
         let (own, of) = (self.reports.len(), step.of);
         match &step.call {
             Call::Try { permits } => {
@@ -143,13 +124,13 @@ impl<'s> Steps<'s> {
                 let request = Request::of(*permits).within(max_wait.map(|Ns(ns)| ns));
                 let request = request.in_class(*class);
                 let answer = match limits.wait(now_ns, request, Waiter::Step(own)) {
-                    Ok(None) => Answer::only(Outcome::Waiting),
+                    Ok(None) => StepReport::only(Outcome::Waiting),
                     Ok(Some(grant)) => {
                         self.give(own, grant, *class, grants);
-                        Answer { ended_ns: Some(now_ns), ..Answer::granted(&grant) }
+                        StepReport { ended_ns: Some(now_ns), ..StepReport::granted(&grant) }
                     }
                     Err(rejected) => {
-                        Answer { ended_ns: Some(now_ns), ..Answer::rejected(rejected) }
+                        StepReport { ended_ns: Some(now_ns), ..StepReport::rejected(rejected) }
                     }
                 };
                 ("wait", Some(*permits), answer)
@@ -162,34 +143,34 @@ impl<'s> Steps<'s> {
                     wait.outcome = outcome;
                     wait.ended_ns = Some(now_ns.saturating_sub(self.start_ns));
                 }
-                ("leave", wait.permits, Answer::only(outcome))
+                ("leave", wait.permits, StepReport::only(outcome))
             }
             Call::Release { permits } => {
                 limits.release(now_ns, *permits);
-                ("release", Some(*permits), Answer::only(Outcome::Set))
+                ("release", Some(*permits), StepReport::only(Outcome::Set))
             }
             Call::End { outcome: ending } => {
                 let (permits, outcome) = self.given.end(of, |one| {
                     limits.release_with_outcome(now_ns, &one.grant.0, *ending);
                 });
-                ("release", permits, Answer::only(outcome))
+                ("release", permits, StepReport::only(outcome))
             }
             Call::Set { limits: policies } => {
                 // The reader of the file has checked that the policies are of equal kinds.
                 let _ = limits.reconfigure(now_ns, policies);
-                ("set", None, Answer::only(Outcome::Set))
+                ("set", None, StepReport::only(Outcome::Set))
             }
             Call::Refill { permits } => {
                 limits.refill(now_ns, *permits);
-                ("refill", Some(*permits), Answer::only(Outcome::Set))
+                ("refill", Some(*permits), StepReport::only(Outcome::Set))
             }
             Call::Peek { permits } => {
                 let answer = match limits.peek(now_ns, *permits) {
-                    Ok(retry_after_ns) => Answer {
+                    Ok(retry_after_ns) => StepReport {
                         retry_after_ns: retry_after_ns.filter(|&wait_ns| wait_ns > 0),
-                        ..Answer::only(Outcome::Peeked)
+                        ..StepReport::only(Outcome::Peeked)
                     },
-                    Err(_) => Answer::only(Outcome::Never),
+                    Err(_) => StepReport::only(Outcome::Never),
                 };
                 ("peek", Some(*permits), answer)
             }
@@ -204,21 +185,21 @@ impl<'s> Steps<'s> {
         now_ns: u64,
         limits: &mut QueuedLimits<impl Subject>,
         grants: &mut Vec<(u64, u64)>,
-    ) -> (&'static str, Option<u64>, Answer) {
+    ) -> (&'static str, Option<u64>, StepReport) {
         let (own, of) = (self.reports.len(), step.of);
         match &step.call {
             Call::Settle { actual } => {
                 let settled = self.given.settle(of, |one| {
                     let (grant, index) = &one.grant;
                     let settled = limits.settle(now_ns, one.class, grant, *actual).ok()?;
-                    let answer = Answer::settled(Outcome::Settled, settled);
+                    let answer = StepReport::settled(Outcome::Settled, settled);
                     // The permits beyond the estimate were used all the same, no later than now.
                     let debt = actual.saturating_sub(grant.permits);
                     let used = &mut grants[*index].1;
                     *used = used.saturating_add(debt).saturating_sub(answer.back.unwrap_or(0));
                     Some(answer)
                 });
-                ("settle", Some(*actual), settled.unwrap_or_else(Answer::only))
+                ("settle", Some(*actual), settled.unwrap_or_else(StepReport::only))
             }
             Call::Refund { permits } => {
                 let back = self.given.refund(of, *permits, |one, permits| {
@@ -228,18 +209,18 @@ impl<'s> Steps<'s> {
                     *used = used.saturating_sub(back);
                     back
                 });
-                ("refund", Some(*permits), back.map_or_else(Answer::only, Answer::refunded))
+                ("refund", Some(*permits), back.map_or_else(StepReport::only, StepReport::refunded))
             }
             Call::Charge { permits } => {
                 let charged = limits.charge(now_ns, *permits);
                 grants.extend(charged.ok().map(|charged| (now_ns, charged.booked)));
-                ("charge", Some(*permits), Answer::charge(charged))
+                ("charge", Some(*permits), StepReport::charge(charged))
             }
             Call::Hold { permits, ttl } => {
                 let (answer, hold) = match limits.try_hold(now_ns, *permits, ttl.0) {
-                    Ok(HoldVerdict::Held(hold)) => (Answer::held(now_ns), Some(hold)),
-                    Ok(HoldVerdict::Denied(denial)) => (Answer::denied(denial), None),
-                    Err(_) => (Answer::only(Outcome::Never), None),
+                    Ok(HoldVerdict::Held(hold)) => (StepReport::held(now_ns), Some(hold)),
+                    Ok(HoldVerdict::Denied(denial)) => (StepReport::denied(denial), None),
+                    Err(_) => (StepReport::only(Outcome::Never), None),
                 };
                 self.held.add(own, hold.map(|hold| (hold, grants.len())));
                 grants.extend(hold.map(|hold| (now_ns, hold.permits)));
@@ -257,9 +238,9 @@ impl<'s> Steps<'s> {
                     };
                     grants[index].1 = used;
                     grants.push((now_ns, charged));
-                    Answer::committed(committed)
+                    StepReport::committed(committed)
                 });
-                ("commit", Some(*actual), committed.unwrap_or_else(Answer::only))
+                ("commit", Some(*actual), committed.unwrap_or_else(StepReport::only))
             }
             Call::Cancel {} if matches!(self.all[of].call, Call::Hold { .. }) => {
                 let cancelled = self.held.take(of).map(|(hold, index)| {
@@ -271,7 +252,7 @@ impl<'s> Steps<'s> {
                     (Some(hold.permits), outcome)
                 });
                 let (permits, outcome) = cancelled.unwrap_or_else(|outcome| (None, outcome));
-                ("cancel", permits, Answer::only(outcome))
+                ("cancel", permits, StepReport::only(outcome))
             }
             Call::Cancel {} => {
                 let reserved = self.given.cancel(of);
@@ -284,7 +265,7 @@ impl<'s> Steps<'s> {
                     }
                     _ => Outcome::TooLate,
                 };
-                ("cancel", permits, Answer::only(outcome))
+                ("cancel", permits, StepReport::only(outcome))
             }
             other => unreachable!("{other:?} corrects nothing"),
         }
@@ -308,14 +289,14 @@ impl<'s> Steps<'s> {
         step: usize,
         verdict: Result<Verdict, ExceedsCapacity>,
         grants: &mut Vec<(u64, u64)>,
-    ) -> Answer {
+    ) -> StepReport {
         match verdict {
             Ok(Verdict::Granted(grant)) => {
                 self.give(step, grant, ClassId::FIRST, grants);
-                Answer::granted(&grant)
+                StepReport::granted(&grant)
             }
-            Ok(Verdict::Denied(denial)) => Answer::denied(denial),
-            Err(_) => Answer::only(Outcome::Never),
+            Ok(Verdict::Denied(denial)) => StepReport::denied(denial),
+            Err(_) => StepReport::only(Outcome::Never),
         }
     }
 }

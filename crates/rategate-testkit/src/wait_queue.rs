@@ -103,11 +103,9 @@ impl<L: Subject> QueuedLimits<L> {
         now_ns: u64,
         permits: u64,
     ) -> Result<Verdict, ExceedsCapacity> {
-        match self.behind_all(now_ns, permits, |limits, now_ns| limits.try_acquire(now_ns, permits))
-        {
-            Some(tried) => tried,
-            None => self.denied(now_ns, permits).map(Verdict::Denied),
-        }
+        self.behind_all(now_ns, permits, Verdict::Denied, |limits, now_ns| {
+            limits.try_acquire(now_ns, permits)
+        })
     }
 
     pub(crate) fn try_hold(
@@ -116,11 +114,9 @@ impl<L: Subject> QueuedLimits<L> {
         permits: u64,
         ttl_ns: u64,
     ) -> Result<HoldVerdict, ExceedsCapacity> {
-        let decide = |limits: &mut L, now_ns| limits.try_hold(now_ns, permits, ttl_ns);
-        match self.behind_all(now_ns, permits, decide) {
-            Some(tried) => tried,
-            None => self.denied(now_ns, permits).map(HoldVerdict::Denied),
-        }
+        self.behind_all(now_ns, permits, HoldVerdict::Denied, |limits, now_ns| {
+            limits.try_hold(now_ns, permits, ttl_ns)
+        })
     }
 
     pub(crate) fn reserve(
@@ -145,10 +141,7 @@ impl<L: Subject> QueuedLimits<L> {
         now_ns: u64,
         permits: u64,
     ) -> Result<Option<u64>, ExceedsCapacity> {
-        match self.behind_all(now_ns, permits, |limits, now_ns| limits.peek(now_ns, permits)) {
-            Some(peeked) => peeked,
-            None => self.limits.peek(now_ns, permits).map(|_| None),
-        }
+        self.behind_all(now_ns, permits, |_| None, |limits, now_ns| limits.peek(now_ns, permits))
     }
 
     pub(crate) fn cancel(&mut self, now_ns: u64, ticket: Ticket) -> bool {
@@ -326,20 +319,21 @@ impl<L: Subject> QueuedLimits<L> {
         self.waiter_ids.keys().copied().collect()
     }
 
-    /// Decides behind all waiters. Returns `None` if one of them waits for an act that no clock
-    /// foretells.
+    /// Decides behind all waiters. Denies if one of them waits for an act that no clock foretells.
     fn behind_all<T>(
         &mut self,
         now_ns: u64,
         permits: u64,
-        decide: impl FnOnce(&mut L, u64) -> T,
-    ) -> Option<T> {
+        denied: impl FnOnce(Denial) -> T,
+        decide: impl FnOnce(&mut L, u64) -> Result<T, ExceedsCapacity>,
+    ) -> Result<T, ExceedsCapacity> {
         self.serve(now_ns);
         let Self { limits, queue, woken, .. } = self;
         if permits == 0 {
-            return Some(decide(limits, now_ns));
+            return decide(limits, now_ns);
         }
-        queue.behind_all(limits, now_ns, woken, decide)
+        let decided = queue.behind_all(limits, now_ns, woken, decide);
+        decided.unwrap_or_else(|| self.denied(now_ns, permits).map(denied))
     }
 
     fn denied(&self, now_ns: u64, permits: u64) -> Result<Denial, ExceedsCapacity> {

@@ -16,7 +16,7 @@ use rategate::store::{
 };
 use rategate::{Clock, Concurrency, ManualClock, MonotonicClock, SlidingLog};
 use rategate_testkit::conformance::{Arena, flight, laws, reservations, traffic};
-use rategate_testkit::faulty::{Fate, FaultRates, FaultyStore};
+use rategate_testkit::faulty::{Fate, FaultyStore};
 
 const MS: u64 = 1_000_000;
 const BUDGET_NS: u64 = 20 * MS;
@@ -40,13 +40,38 @@ impl Bench {
     fn of(rule: Rule) -> Self {
         let clock = ManualClock::stepped();
         let memory = Arc::new(MemoryStore::with_clock(clock.clone()));
-        let store = FaultyStore::new(memory, clock.clone(), BUDGET_NS).with_backends(4);
+        let store = FaultyStore::new(memory, clock.clone(), BUDGET_NS);
         let plan = Arc::new(store.plan(&[("a", rule)]).unwrap());
         Self { clock, store: Arc::new(store), plan, key: b"key"[..].into() }
     }
 
     fn decide(&self, permits: u64) -> Pending<Verdict> {
         self.store.decide(&self.plan, &self.key, permits.try_into().unwrap())
+    }
+
+    /// Draws the fates of many requests. Of a thousand, so many are slow, lost on the way there or
+    /// back, doubled, and not sent or not decided.
+    fn script_at_random(&self, seed: u64, odds: [u64; 6], max_delay_ns: u64) {
+        let mut random = Rng::with_seed(seed);
+        let mut delay_ns = move || random.u64(..=max_delay_ns);
+        let mut draw = Rng::with_seed(!seed);
+        self.store.script((0..20_000).map(|_| {
+            let fates = [
+                Fate::Slow { there_ns: delay_ns(), back_ns: delay_ns() },
+                Fate::RequestLost,
+                Fate::ReplyLost,
+                Fate::Doubled { again_ns: delay_ns() },
+                Fate::Unreachable,
+                Fate::Unable,
+            ];
+            let mut left = draw.u64(..1_000);
+            let chosen = fates.into_iter().zip(odds).find(|(_, often)| {
+                let is_hit = left < *often;
+                left = left.saturating_sub(*often);
+                is_hit
+            });
+            chosen.map_or(Fate::Prompt, |(fate, _)| fate)
+        }));
     }
 
     /// Returns the remaining permits, as the inner store has them.
@@ -213,29 +238,14 @@ fn answers_may_come_out_of_order() {
 }
 
 #[test]
-fn a_cut_affects_one_backend() {
-    let bench = Bench::new();
-    let keys: Vec<Key> = (0_u8..40).map(|name| Key::from([name])).collect();
-    let backend = bench.store.backend_of(&keys[0]);
-    let pending = |key| bench.store.decide(&bench.plan, key, NonZeroU64::MIN).wait();
-    bench.store.cut(backend, Fate::Unreachable);
-    let failed: Vec<&Key> = keys.iter().filter(|key| pending(key).is_err()).collect();
-    let there: Vec<&Key> =
-        keys.iter().filter(|key| bench.store.backend_of(key) == backend).collect();
-    assert_eq!(failed, there);
-    assert!(failed.len() > 2 && failed.len() < 30, "{}", failed.len());
-    assert!(keys.iter().all(|key| bench.store.backend_of(key) < bench.store.backends()));
-    bench.store.mend(backend);
-    assert!(keys.iter().all(|key| pending(key).is_ok()));
-}
-
-#[test]
 fn a_replica_that_takes_over_has_not_seen_the_last_writes() {
     let bench = Bench::new();
-    bench.store.lag(100 * MS);
-    let mut receipts = Vec::new();
+    let (mut receipts, mut seen) = (Vec::new(), None);
     for at_ms in [0, 50, 99, 100, 150, 199] {
         bench.clock.set(Duration::from_millis(at_ms));
+        if at_ms == 100 {
+            seen = Some(bench.store.store().image());
+        }
         let Ok(Verdict::Granted(grant)) = bench.decide(1).wait() else { panic!("{at_ms}") };
         receipts.push(grant.receipt);
     }
@@ -252,7 +262,7 @@ fn a_replica_that_takes_over_has_not_seen_the_last_writes() {
     };
     assert_eq!(intact(&bench), Some(199 * MS));
     // The write at 99 ms has just been seen, the one at 100 ms has not.
-    bench.store.fail_over();
+    bench.store.store().rewind(&seen.unwrap());
     assert_eq!(bench.left(), 7);
     assert_eq!(intact(&bench), Some(0));
     bench.clock.advance(Duration::from_millis(5));
@@ -268,16 +278,7 @@ fn a_replica_that_takes_over_has_not_seen_the_last_writes() {
 /// Returns the results of many requests, in the order of their replies.
 fn run(seed: u64) -> Vec<(u64, Result<Option<u64>, StoreError>)> {
     let bench = Bench::new();
-    let odds = FaultRates {
-        slow: 400,
-        lost_there: 50,
-        lost_back: 50,
-        unreachable: 50,
-        unable: 50,
-        max_delay_ns: 15 * MS,
-        ..FaultRates::default()
-    };
-    bench.store.set_odds(odds, seed);
+    bench.script_at_random(seed, [400, 50, 50, 0, 50, 50], 15 * MS);
     let results = Arc::new(Mutex::new(Vec::new()));
     for number in 0..400_u64 {
         let (slot, clock) = (Arc::clone(&results), bench.clock.clone());
@@ -464,16 +465,7 @@ fn reservations_are_counted_once_over_any_network() {
     let mut outcomes = [0_u64; 3];
     for seed in 0..12 {
         let bench = Bench::of(SlidingLog::new(capacity, hour).into());
-        let odds = FaultRates {
-            slow: 250,
-            lost_there: 100,
-            lost_back: 100,
-            doubled: 150,
-            unreachable: 50,
-            unable: 50,
-            max_delay_ns: 40 * MS,
-        };
-        bench.store.set_odds(odds, seed);
+        bench.script_at_random(seed, [250, 100, 100, 150, 50, 50], 40 * MS);
         let mut random = Rng::with_seed(seed);
         let (mut open, mut used): (Vec<(u8, u64)>, u64) = (Vec::new(), 0);
         for id in 1..=100 {

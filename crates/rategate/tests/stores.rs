@@ -6,7 +6,7 @@ use std::time::Duration;
 use rategate::ManualClock;
 use rategate::store::MemoryStore;
 use rategate_testkit::conformance::{
-    Arena, calendars, crowds, debts, flight, laws, once, reservations, scenarios, traffic,
+    Arena, calendars, debts, flight, laws, once, reservations, scenarios, traffic,
 };
 
 const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/scenarios");
@@ -54,7 +54,7 @@ fn the_memory_store_reserves_as_the_core_does() {
 
 #[test]
 fn the_memory_store_ends_crowds_of_holds() {
-    let held = crowds::suite(&InMemory::new(), 12);
+    let held = reservations::crowds(&InMemory::new(), 12);
     assert!(held > 1_000, "{held} estimates were held");
 }
 

@@ -34,7 +34,6 @@ use std::sync::Arc;
 use rategate::store::Store;
 
 pub mod calendars;
-pub mod crowds;
 pub mod debts;
 pub mod flight;
 pub mod laws;
@@ -45,10 +44,9 @@ pub mod traffic;
 
 mod client;
 mod reservation_model;
-mod skipped;
+mod story;
 
-pub use client::{StoreClient, denied, granted};
-pub use skipped::SKIPPED;
+pub use client::{denied, granted};
 
 /// A store under test, and its clock.
 pub trait Arena {
@@ -84,6 +82,6 @@ pub fn suite(arena: &impl Arena) {
     traffic::suite(arena);
     reservations::suite(arena);
     once::suite(arena);
-    crowds::suite(arena, 4);
+    reservations::crowds(arena, 4);
     flight::suite(arena);
 }

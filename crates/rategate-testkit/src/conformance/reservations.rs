@@ -1,9 +1,9 @@
 //! Reservations: random stories in which a store holds, ends and remembers as the core's ledgers
 //! and a list of ids do.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
-use fastrand::Rng;
 use rategate::charge::{Debt, Settled};
 use rategate::store::{
     EndOutcome, ReservationEnd, ReservationId, ReserveReply, ReserveVerdict, Rule, StoreError,
@@ -13,37 +13,53 @@ use rategate_core::holds::Holding as _;
 use rategate_core::limit::Limit as _;
 
 use super::Arena;
-use super::client::{StoreClient, number, wait_us};
+use super::client::{StoreClient, id_of, number, wait_us};
 use super::laws::{in_flight, log};
 use super::reservation_model::{MEMORY_US, Model};
-use super::traffic::{Case, LABELS, NOW_US, cases, policy};
+use super::story::{Stage, with_debts};
+use super::traffic::{Case, NOW_US, bucket, cases, policy, window};
 
 /// The time after that within which a store forgets it.
 const FORGETS_WITHIN_US: u64 = 2_000_000;
 
 /// Runs all cases, for each way in which a debt ends, and the laws of what is refused.
-///
-/// A log that carries its debts is left out: a store may refuse that.
 pub fn suite(arena: &impl Arena) {
     refused_reservations_leave_no_trace(arena);
-    let mut counts = Counts::default();
-    for (seed, (name, rules, typical_us)) in (1..).zip(cases().into_iter().chain(in_flight_cases()))
-    {
-        let has_log = rules.iter().any(|rule| matches!(rule, Rule::Log(_)));
-        let rules: Vec<(&str, Rule)> = LABELS.into_iter().zip(rules).collect();
-        for debt in [Debt::FORGOTTEN, Debt::CARRIED] {
-            if !(has_log && debt.is_carried()) {
-                let name = format!("{name}, {debt:?}");
-                let story = Story::new(arena, &name, &rules, (seed, NOW_US), debt);
-                let played = story.play(typical_us, 700);
-                let Counts { held, denied, repeated, late, .. } = played;
-                let is_enough = held.min(repeated) > 70 && denied.min(late) > 20;
-                assert!(is_enough, "{name}: too little happened: {played:?}");
-                counts.add(&played);
-            }
-        }
+    let mut all = BTreeMap::new();
+    let cases = cases().into_iter().chain(in_flight_cases());
+    for (seed, name, rules, typical_us, debt) in with_debts(cases) {
+        let story = Story::new(arena, &name, &rules, (seed, NOW_US), debt);
+        let stage = story.play(typical_us, 700);
+        stage.assert_over(70, &["held", "repeated"]);
+        stage.assert_over(20, &["denied", "late"]);
+        stage.counts.iter().for_each(|(what, times)| *all.entry(*what).or_default() += times);
     }
-    assert!(counts.rarest() > 100, "too little happened in all cases: {counts:?}");
+    let is_enough = all.len() == 14 && all.values().all(|&times: &u64| times > 100);
+    assert!(is_enough, "too little happened in all cases: {all:?}");
+}
+
+/// Plays crowds of holds: many estimates of one key are open, many end between two calls, and
+/// denials foretell all of their ends. Returns the number of estimates that were held.
+///
+/// # Panics
+///
+/// Panics where the store holds, settles or foretells otherwise than the core.
+pub fn crowds(arena: &impl Arena, rounds: u64) -> u64 {
+    let played = with_debts(cases().into_iter().chain(wide_cases()));
+    let held = played.map(|(seed, name, rules, typical_us, debt)| {
+        let mut story = Story::new(arena, &name, &rules, (seed, NOW_US), debt);
+        (0..rounds).for_each(|round| story.round(round, typical_us));
+        story.stage.counts["held"]
+    });
+    held.sum()
+}
+
+/// Returns limits under which many estimates are open at once.
+fn wide_cases() -> [Case; 2] {
+    [
+        ("a wide bucket", vec![bucket("1000/s", 200)], 30_000),
+        ("a wide window", vec![window(300, 500_000_000)], 90_000),
+    ]
 }
 
 /// Permits in flight, alone and beside other limits.
@@ -67,7 +83,7 @@ pub fn calendars(arena: &impl Arena) -> u64 {
         [Debt::FORGOTTEN, Debt::CARRIED].map(|debt| {
             let name = format!("{name}, {debt:?}");
             let story = Story::new(arena, &name, &[("a", quota)], begin, debt);
-            story.play(typical_us, steps).held
+            story.play(typical_us, steps).counts["held"]
         })
     });
     played.sum()
@@ -102,50 +118,6 @@ pub fn refused_reservations_leave_no_trace<A: Arena>(arena: &A) {
     assert_eq!(paced.remaining(), 0);
 }
 
-/// The number of times that something happened.
-#[derive(Clone, Copy, Debug, Default)]
-struct Counts {
-    held: u64,
-    denied: u64,
-    repeated: u64,
-    ended: u64,
-    other: u64,
-    back: u64,
-    owed: u64,
-    even: u64,
-    cancelled: u64,
-    late: u64,
-    unknown: u64,
-    /// Waits that were passed to the microsecond.
-    waited: u64,
-    /// Ends by themselves that were met to the microsecond.
-    met: u64,
-    forgotten: u64,
-}
-
-impl Counts {
-    fn all(&mut self) -> [&mut u64; 14] {
-        let Self { held, denied, repeated, ended, other, back, owed, even, .. } = self;
-        let Self { cancelled, late, unknown, waited, met, forgotten, .. } = self;
-        [
-            held, denied, repeated, ended, other, back, owed, even, cancelled, late, unknown,
-            waited, met, forgotten,
-        ]
-    }
-
-    fn add(&mut self, more: &Self) {
-        let mut more = *more;
-        for (sum, more) in self.all().into_iter().zip(more.all()) {
-            *sum += *more;
-        }
-    }
-
-    fn rarest(&self) -> u64 {
-        let mut counts = *self;
-        counts.all().into_iter().map(|count| *count).min().unwrap_or(0)
-    }
-}
-
 /// The requests without an id that are compared beside reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Takes {
@@ -155,19 +127,13 @@ enum Takes {
 }
 
 struct Story<'a, A: Arena> {
-    arena: &'a A,
-    name: &'a str,
-    client: StoreClient<A::Store>,
+    stage: Stage<'a, A>,
     model: Model,
-    capacity: u64,
     /// Of permits in flight no request without an id is compared.
     takes: Takes,
-    random: Rng,
-    now_us: u64,
     next_id: u64,
     /// Ids that are forgotten from an instant on.
     gone: Vec<(u64, u64)>,
-    counts: Counts,
 }
 
 impl<'a, A: Arena> Story<'a, A> {
@@ -175,26 +141,22 @@ impl<'a, A: Arena> Story<'a, A> {
         arena: &'a A,
         name: &'a str,
         rules: &[(&str, Rule)],
-        (seed, now_us): (u64, u64),
+        begin: (u64, u64),
         debt: Debt,
     ) -> Self {
-        arena.set_now_us(now_us);
-        let client = StoreClient::new(&arena.store(), rules, name);
+        let stage = Stage::new(arena, name, rules, begin);
         let policies = rules.iter().map(|(_, rule)| policy(*rule));
-        let model = Model::new(policies, debt, now_us);
-        let capacity = rules.iter().map(|(_, rule)| rule.capacity()).min().unwrap();
-        let (random, counts) = (Rng::with_seed(seed), Counts::default());
+        let model = Model::new(policies, debt, stage.now_us);
         let is_in_flight = |(_, rule): &(&str, Rule)| matches!(rule, Rule::InFlight(..));
         let takes = match (rules.iter().any(is_in_flight), rules.iter().all(is_in_flight)) {
             (false, _) => Takes::All,
             (true, false) => Takes::Charges,
             (true, true) => Takes::Nothing,
         };
-        let (next_id, gone) = (0, Vec::new());
-        Self { arena, name, client, model, capacity, takes, random, now_us, next_id, gone, counts }
+        Self { stage, model, takes, next_id: 0, gone: Vec::new() }
     }
 
-    fn play(mut self, typical_us: u64, steps: u64) -> Counts {
+    fn play(mut self, typical_us: u64, steps: u64) -> Stage<'a, A> {
         for step in 0..steps {
             let us = match self.below(9) {
                 0..4 => 0,
@@ -208,7 +170,7 @@ impl<'a, A: Arena> Story<'a, A> {
             if self.below(150) == 0 {
                 self.forget();
             }
-            let about = format!("{}, step {step}, at {} us", self.name, self.now_us);
+            let about = format!("{}, step {step}, at {} us", self.stage.name, self.stage.now_us);
             match self.below(10) {
                 0..4 => self.reserve_new(&about, typical_us),
                 4..8 => self.end_one(&about),
@@ -216,18 +178,66 @@ impl<'a, A: Arena> Story<'a, A> {
                 _ => self.decide(&about),
             }
         }
-        self.counts
+        self.stage
+    }
+
+    /// Holds many estimates, of which some share an instant, settles a few, and lets many end.
+    fn round(&mut self, round: u64, typical_us: u64) {
+        let about = format!("{}, round {round}", self.stage.name);
+        let capacity = self.stage.capacity;
+        self.recover(typical_us);
+        for _ in 0..12 + self.below(28) {
+            let permits = 1 + self.below(capacity.div_ceil(12));
+            let ttl_us = 1 + self.below(typical_us * 4);
+            self.reserve_one(&about, permits, ttl_us);
+            match self.below(16) {
+                0 | 1 => self.end_one(&about),
+                2 => {
+                    let permits = 1 + self.below(capacity.div_ceil(4));
+                    self.charge(&about, permits);
+                }
+                3..8 => self.pass(typical_us / 40 + 1),
+                _ => {}
+            }
+        }
+        // What is denied foretells the ends of all.
+        for part in [1, 2, 3] {
+            self.reserve_one(&about, capacity.div_ceil(part), 1);
+        }
+        let pause_us = match self.below(4) {
+            0 => typical_us * 5,
+            1 => 1,
+            _ => self.below(typical_us * 3),
+        };
+        self.pass(pause_us);
+        self.reserve_one(&about, capacity.div_ceil(2), typical_us);
+        self.end_one(&about);
+    }
+
+    /// Waits for half of the permits in most rounds, so that debts do not deny all of them.
+    fn recover(&mut self, typical_us: u64) {
+        let waits = if self.below(4) == 0 { 0 } else { 400 };
+        for _ in 0..waits {
+            if self.model.limits.remaining(self.stage.now_ns()) > self.stage.capacity / 2 {
+                return;
+            }
+            self.pass(typical_us);
+        }
+    }
+
+    fn reserve_one(&mut self, about: &str, permits: u64, ttl_us: u64) {
+        self.next_id += 1;
+        self.reserve(about, (permits, 0), self.next_id, ttl_us);
     }
 
     fn below(&mut self, bound: u64) -> u64 {
-        self.random.u64(..bound)
+        self.stage.below(bound)
     }
 
     fn pass(&mut self, us: u64) {
-        self.now_us += us;
-        self.arena.set_now_us(self.now_us);
+        self.stage.pass(us);
         // A store may be a little late to forget one, so for a while nothing is asked about it.
-        let now_us = self.now_us;
+        let now_us = self.stage.now_us;
         let gone = &mut self.gone;
         self.model.known.retain(|id, known| {
             let is_kept = known.due_us() > now_us;
@@ -241,8 +251,8 @@ impl<'a, A: Arena> Story<'a, A> {
     /// Returns the time until the next reservation ends by itself.
     fn until_next_end(&mut self) -> Option<u64> {
         let end_ns = self.model.limits.next_end_ns()?;
-        self.counts.met += 1;
-        Some((end_ns / 1_000).saturating_sub(self.now_us))
+        self.stage.count("met", 1);
+        Some((end_ns / 1_000).saturating_sub(self.stage.now_us))
     }
 
     /// Lets so much time pass that an id is forgotten. A microsecond sooner it is still known.
@@ -250,28 +260,28 @@ impl<'a, A: Arena> Story<'a, A> {
         let due = self.model.known.iter().map(|(id, known)| (known.due_us(), *id));
         let Some((due_us, id)) = due.min() else { return };
         let permits = self.model.known.get(&id).map_or(1, |known| known.hold.permits);
-        self.pass(due_us - 1 - self.now_us);
-        let about = format!("{}: remembered until {due_us} us", self.name);
+        self.pass(due_us - 1 - self.stage.now_us);
+        let about = format!("{}: remembered until {due_us} us", self.stage.name);
         self.reserve(&about, (permits, 0), id, 1);
         self.pass(1 + FORGETS_WITHIN_US);
     }
 
     /// Returns an id that is unknown: one that a store has forgotten, if there is any.
     fn some_unknown(&mut self) -> u64 {
-        let now_us = self.now_us;
+        let now_us = self.stage.now_us;
         let Some(at) = self.gone.iter().position(|&(gone_us, _)| gone_us <= now_us) else {
             self.next_id += 1;
             return self.next_id;
         };
-        self.counts.forgotten += 1;
+        self.stage.count("forgotten", 1);
         self.gone.swap_remove(at).1
     }
 
     fn some_permits(&mut self) -> u64 {
         match self.below(4) {
-            0 => 1 + self.below(self.capacity),
-            1 => 1 + self.below(self.capacity.min(3)),
-            _ => 1 + self.below(self.capacity.div_ceil(3)),
+            0 => 1 + self.below(self.stage.capacity),
+            1 => 1 + self.below(self.stage.capacity.min(3)),
+            _ => 1 + self.below(self.stage.capacity.div_ceil(3)),
         }
     }
 
@@ -286,7 +296,8 @@ impl<'a, A: Arena> Story<'a, A> {
 
     fn reserve_new(&mut self, about: &str, typical_us: u64) {
         let (permits, ttl_us) = (self.some_permits(), self.some_ttl_us(typical_us));
-        let spared = if self.below(4) == 0 { self.below(self.capacity - permits + 1) } else { 0 };
+        let spared =
+            if self.below(4) == 0 { self.below(self.stage.capacity - permits + 1) } else { 0 };
         let permits = (permits, spared);
         self.next_id += 1;
         let id = self.next_id;
@@ -304,7 +315,7 @@ impl<'a, A: Arena> Story<'a, A> {
         self.pass(1);
         let left_ns = self.reserve(&format!("{about}: as told"), permits, id, ttl_us);
         assert_eq!(left_ns, None, "{about}: denied at the instant that the core named");
-        self.counts.waited += 1;
+        self.stage.count("waited", 1);
     }
 
     /// Sends a reservation again, for as many permits or for others.
@@ -338,53 +349,48 @@ impl<'a, A: Arena> Story<'a, A> {
                 _ => ReservationEnd::Commit { used: Some(self.below(held + 1)) },
             };
             let about = format!("{about}: {end:?} of {id}, sent {again} times before");
-            let expected = self.model.end(self.now_us, id, end);
+            let expected = self.model.end(self.stage.now_us, id, end);
             let debt = self.model.debt;
-            let seen = self.client.end(named(id), end, debt).unwrap();
+            let seen = self.stage.client.end(id_of(id), end, debt).unwrap();
             assert_eq!(seen, expected, "{about}");
-            self.counts.repeated += u64::from(seen.is_repeated);
-            *match seen.outcome {
-                EndOutcome::Committed(Settled::Back { .. }) => &mut self.counts.back,
-                EndOutcome::Committed(Settled::Owed { .. }) => &mut self.counts.owed,
-                EndOutcome::Committed(Settled::Even) => &mut self.counts.even,
-                EndOutcome::Cancelled(_) => &mut self.counts.cancelled,
-                EndOutcome::Late(_) => &mut self.counts.late,
-                EndOutcome::Unknown => &mut self.counts.unknown,
-            } += u64::from(!seen.is_repeated);
+            let what = match seen.outcome {
+                _ if seen.is_repeated => "repeated",
+                EndOutcome::Committed(Settled::Back { .. }) => "back",
+                EndOutcome::Committed(Settled::Owed { .. }) => "owed",
+                EndOutcome::Committed(Settled::Even) => "even",
+                EndOutcome::Cancelled(_) => "cancelled",
+                EndOutcome::Late(_) => "late",
+                EndOutcome::Unknown => "unknown",
+            };
+            self.stage.count(what, 1);
         }
     }
 
     /// Takes permits, or charges or credits them, beside what is held.
     fn decide(&mut self, about: &str) {
-        let (permits, now_ns) = (self.some_permits(), self.now_us * 1_000);
+        let (permits, now_ns) = (self.some_permits(), self.stage.now_ns());
         let is_charge = self.below(4) == 0;
         if self.takes == Takes::Nothing || self.takes == Takes::Charges && !is_charge {
-            assert_eq!(self.client.remaining(), self.model.limits.remaining(now_ns), "{about}");
+            assert_eq!(
+                self.stage.client.remaining(),
+                self.model.limits.remaining(now_ns),
+                "{about}"
+            );
             return;
         }
         if is_charge {
-            let debt = self.model.debt;
-            let expected = self.model.limits.charge(now_ns, permits, debt).unwrap();
-            let seen = self.client.charge(permits, debt).unwrap();
-            let remaining = self.model.limits.remaining(now_ns);
-            // A charge need not tell what is in flight.
-            let left = match self.takes {
-                Takes::All => seen.remaining,
-                _ => self.client.remaining(),
-            };
-            assert_eq!((seen.charged, left), (expected, remaining), "{about}: a charge");
-            return;
+            return self.charge(about, permits);
         }
         if self.below(3) == 0 {
             let expected = self.model.limits.credit(now_ns, permits);
-            assert_eq!(self.client.credit(permits).unwrap(), expected, "{about}: a credit");
+            assert_eq!(self.stage.client.credit(permits).unwrap(), expected, "{about}: a credit");
             let remaining = self.model.limits.remaining(now_ns);
-            assert_eq!(self.client.remaining(), remaining, "{about}: after a credit");
+            assert_eq!(self.stage.client.remaining(), remaining, "{about}: after a credit");
             return;
         }
         let expected = self.model.limits.try_acquire(now_ns, permits).unwrap();
         let remaining = self.model.limits.remaining(now_ns);
-        match (self.client.decide(permits).unwrap(), expected) {
+        match (self.stage.client.decide(permits).unwrap(), expected) {
             (Verdict::Granted(grant), rategate_core::verdict::Verdict::Granted(_)) => {
                 assert_eq!(grant.remaining, remaining, "{about}: {permits} permits");
             }
@@ -395,6 +401,19 @@ impl<'a, A: Arena> Story<'a, A> {
             }
             (seen, expected) => panic!("{about}: {permits} permits: {seen:?}, not {expected:?}"),
         }
+    }
+
+    fn charge(&mut self, about: &str, permits: u64) {
+        let (now_ns, debt) = (self.stage.now_ns(), self.model.debt);
+        let expected = self.model.limits.charge(now_ns, permits, debt).unwrap();
+        let seen = self.stage.client.charge(permits, debt).unwrap();
+        let remaining = self.model.limits.remaining(now_ns);
+        // A charge need not tell what is in flight.
+        let left = match self.takes {
+            Takes::All => seen.remaining,
+            _ => self.stage.client.remaining(),
+        };
+        assert_eq!((seen.charged, left), (expected, remaining), "{about}: a charge of {permits}");
     }
 
     fn some_known(&mut self) -> Option<u64> {
@@ -426,8 +445,8 @@ impl<'a, A: Arena> Story<'a, A> {
         id: u64,
         ttl_us: u64,
     ) -> Option<NonZeroU64> {
-        let expected = self.model.reserve(self.now_us, (permits, spared), id, ttl_us);
-        let seen = self.client.reserve_sparing(permits, named(id), ttl_us, spared).unwrap();
+        let expected = self.model.reserve(self.stage.now_us, (permits, spared), id, ttl_us);
+        let seen = self.stage.client.reserve_sparing((permits, spared), id_of(id), ttl_us).unwrap();
         let about = format!("{about}: {permits} permits, {spared} spared, as {id} for {ttl_us} us");
         let in_us = |verdict| match verdict {
             ReserveVerdict::Denied { retry_after_ns } => ReserveVerdict::Denied {
@@ -438,22 +457,17 @@ impl<'a, A: Arena> Story<'a, A> {
         let numbers = |reply: ReserveReply| (reply.is_repeated, reply.remaining, reply.debt);
         assert_eq!(in_us(seen.verdict), in_us(expected.verdict), "{about}");
         assert_eq!(numbers(seen), numbers(expected), "{about}");
-        self.counts.repeated += u64::from(seen.is_repeated);
-        *match seen.verdict {
-            ReserveVerdict::Held { .. } => &mut self.counts.held,
-            ReserveVerdict::Denied { .. } => &mut self.counts.denied,
-            ReserveVerdict::Ended => &mut self.counts.ended,
-            ReserveVerdict::OtherPermits { .. } => &mut self.counts.other,
-        } += 1;
+        self.stage.count("repeated", seen.is_repeated.into());
+        let what = match seen.verdict {
+            ReserveVerdict::Held { .. } => "held",
+            ReserveVerdict::Denied { .. } => "denied",
+            ReserveVerdict::Ended => "ended",
+            ReserveVerdict::OtherPermits { .. } => "other",
+        };
+        self.stage.count(what, 1);
         match expected.verdict {
             ReserveVerdict::Denied { retry_after_ns } => retry_after_ns,
             _ => None,
         }
     }
-}
-
-fn named(id: u64) -> ReservationId {
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&id.to_be_bytes());
-    ReservationId(bytes)
 }

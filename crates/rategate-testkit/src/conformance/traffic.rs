@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use fastrand::Rng;
 use rategate::charge::Debt;
 use rategate::policy::Anchor;
 use rategate::store::{Receipt, Rule, StoreError, Verdict};
 use rategate::{AnyPolicy, FixedWindow, Gcra, SlidingLog};
 
-use super::client::{StoreClient, wait_us};
+use super::client::wait_us;
+use super::story::Stage;
 use super::{Arena, laws};
 use crate::oracle::{Granted, Oracle, Refused};
 
@@ -110,32 +110,13 @@ pub fn charges(arena: &impl Arena) {
 }
 
 pub(super) struct Traffic<'a, A: Arena> {
-    arena: &'a A,
-    name: &'a str,
-    client: StoreClient<A::Store>,
+    stage: Stage<'a, A>,
     oracle: Oracle,
-    capacity: u64,
     /// The way in which debts end, if there are any.
     debt: Option<Debt>,
     /// `true` if a limit bounds its debts: a forgotten one has a bound in buckets only.
     has_bound: bool,
-    random: Rng,
-    now_us: u64,
     grants: Vec<(Granted, Receipt)>,
-    counts: Counts,
-    compared: u64,
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    granted: u64,
-    denied: u64,
-    partly: u64,
-    back: u64,
-    credited: u64,
-    charged: u64,
-    in_debt: u64,
-    forgiven: u64,
 }
 
 impl<'a, A: Arena> Traffic<'a, A> {
@@ -144,43 +125,27 @@ impl<'a, A: Arena> Traffic<'a, A> {
         arena: &'a A,
         name: &'a str,
         rules: &[(&str, Rule)],
-        (seed, now_us): (u64, u64),
+        begin: (u64, u64),
         debt: Option<Debt>,
     ) -> Self {
-        arena.set_now_us(now_us);
-        let client = StoreClient::new(&arena.store(), rules, name);
-        let oracle = Oracle::new(rules.iter().map(|(_, rule)| policy(*rule)), now_us * 1_000);
-        let capacity = rules.iter().map(|(_, rule)| rule.capacity()).min().unwrap();
+        let stage = Stage::new(arena, name, rules, begin);
+        let oracle = Oracle::new(rules.iter().map(|(_, rule)| policy(*rule)), stage.now_ns());
         let has_bound = debt.is_some_and(|debt| {
             debt.is_carried() || rules.iter().any(|(_, rule)| matches!(rule, Rule::Bucket(_)))
         });
-        Self {
-            arena,
-            name,
-            client,
-            oracle,
-            capacity,
-            debt,
-            has_bound,
-            random: Rng::with_seed(seed),
-            now_us,
-            grants: Vec::new(),
-            counts: Counts::default(),
-            compared: 0,
-        }
+        Self { stage, oracle, debt, has_bound, grants: Vec::new() }
     }
 
     fn below(&mut self, bound: u64) -> u64 {
-        self.random.u64(..bound)
+        self.stage.below(bound)
     }
 
     fn now_ns(&self) -> u64 {
-        self.now_us * 1_000
+        self.stage.now_ns()
     }
 
     fn pass(&mut self, us: u64) {
-        self.now_us += us;
-        self.arena.set_now_us(self.now_us);
+        self.stage.pass(us);
     }
 
     /// Plays some steps, and returns the number of decisions and charges that were compared.
@@ -205,25 +170,25 @@ impl<'a, A: Arena> Traffic<'a, A> {
                 _ => self.decide(step),
             }
         }
-        let Counts { granted, denied, partly, back, credited, charged, in_debt, forgiven } =
-            self.counts;
+        self.stage.assert_over(steps / 20, &["granted", "denied"]);
         // A debt leaves less to refund.
         let few = if self.debt.is_some() { 3 } else { 10 };
-        let enough = granted > steps / 20
-            && denied > steps / 20
-            && back > few
-            && credited > few
-            && (partly > 0 || self.capacity == 1)
-            && self.debt.is_none_or(|debt| {
-                let is_bounded = debt.max_ns() < u64::MAX && self.has_bound;
-                charged > steps / 20 && in_debt > 10 && (!is_bounded || forgiven > 0)
-            });
-        assert!(enough, "{}: too little happened: {:?}", self.name, self.counts);
-        self.compared
+        self.stage.assert_over(few, &["back", "credited"]);
+        if self.stage.capacity > 1 {
+            self.stage.assert_over(0, &["partly"]);
+        }
+        if let Some(debt) = self.debt {
+            self.stage.assert_over(steps / 20, &["charged"]);
+            self.stage.assert_over(10, &["in debt"]);
+            if debt.max_ns() < u64::MAX && self.has_bound {
+                self.stage.assert_over(0, &["forgiven"]);
+            }
+        }
+        self.stage.counts["compared"]
     }
 
     fn wanted(&mut self) -> u64 {
-        let capacity = self.capacity;
+        let capacity = self.stage.capacity;
         match self.below(5) {
             0 => 1 + self.below(capacity),
             1 => 1 + self.below(capacity.min(3)),
@@ -236,7 +201,7 @@ impl<'a, A: Arena> Traffic<'a, A> {
         let about = self.about(step, permits);
         let expected = self.oracle.decide(self.now_ns(), permits);
         let refused = expected.as_ref().err().copied();
-        let seen = self.client.decide(permits);
+        let seen = self.stage.client.decide(permits);
         self.compare(&about, seen, expected);
         let Some(Refused { wait_ns, .. }) = refused else { return };
         if self.below(3) > 0 {
@@ -247,13 +212,13 @@ impl<'a, A: Arena> Traffic<'a, A> {
         let wait_us = wait_ns.div_ceil(1_000);
         self.pass(wait_us - 1);
         if wait_us > 1 {
-            let sooner = laws::wait_of(self.client.decide(permits).unwrap());
+            let sooner = laws::wait_of(self.stage.client.decide(permits).unwrap());
             assert_eq!(sooner, Some(1), "{about}: a microsecond before");
         }
         self.pass(1);
         let expected = self.oracle.decide(self.now_ns(), permits);
         assert!(expected.is_ok(), "{about}: the core passes after the wait that it reports");
-        let seen = self.client.decide(permits);
+        let seen = self.stage.client.decide(permits);
         self.compare(&format!("{about}: after the reported wait"), seen, expected);
     }
 
@@ -261,8 +226,9 @@ impl<'a, A: Arena> Traffic<'a, A> {
         let permits = self.wanted();
         let about = self.about(step, permits);
         let expected = self.oracle.debit(self.now_ns(), permits);
-        self.counts.partly += u64::from(expected.as_ref().is_ok_and(|it| it.permits < permits));
-        let seen = self.client.debit(permits);
+        self.stage
+            .count("partly", u64::from(expected.as_ref().is_ok_and(|it| it.permits < permits)));
+        let seen = self.stage.client.debit(permits);
         self.compare(&format!("{about}: a debit"), seen, expected);
     }
 
@@ -271,9 +237,9 @@ impl<'a, A: Arena> Traffic<'a, A> {
         let permits = self.wanted();
         let about = self.about(step, permits);
         let before = self.oracle.remaining(self.now_ns());
-        self.compared += 1;
+        self.stage.count("compared", 1);
         match (
-            self.client.peek(permits).unwrap(),
+            self.stage.client.peek(permits).unwrap(),
             self.oracle.clone().decide(self.now_ns(), permits),
         ) {
             (Verdict::Granted(grant), Ok(_)) => {
@@ -301,15 +267,15 @@ impl<'a, A: Arena> Traffic<'a, A> {
         let permits = 1 + self.below(theirs.permits);
         let about = self.about(step, permits);
         let expected = self.oracle.refund(self.now_ns(), &theirs, permits);
-        let seen = self.client.refund(&receipt, permits).unwrap();
+        let seen = self.stage.client.refund(&receipt, permits).unwrap();
         assert_eq!(seen, expected, "{about}: refunded, of {theirs:?}");
-        self.counts.back += seen;
+        self.stage.count("back", seen);
     }
 
     /// Charges permits. At the reported instant a call for as many passes, and not before.
     fn charge(&mut self, step: u64) {
         let Some(debt) = self.debt else { return };
-        let capacity = self.capacity;
+        let capacity = self.stage.capacity;
         let permits = match self.below(8) {
             0 => 0,
             1 => self.below(capacity * 4 + 8),
@@ -319,30 +285,30 @@ impl<'a, A: Arena> Traffic<'a, A> {
         let about = self.about(step, permits);
         let (expected, wait_ns) = self.oracle.charge(self.now_ns(), permits, debt);
         let remaining = self.oracle.remaining(self.now_ns());
-        let seen = self.client.charge(permits, debt).unwrap();
+        let seen = self.stage.client.charge(permits, debt).unwrap();
         assert_eq!((seen.charged, seen.remaining), (expected, remaining), "{about}: a charge");
         let seen_us = seen.retry_after_ns.map(|ns| ns.div_ceil(1_000));
         let wait_us = wait_ns.map(|ns| ns.div_ceil(1_000));
         assert_eq!(seen_us, wait_us, "{about}: the wait after a charge");
-        self.compared += 1;
-        self.counts.charged += expected.booked;
-        self.counts.in_debt += u64::from(expected.debt > 0);
-        self.counts.forgiven += expected.forgiven;
+        self.stage.count("compared", 1);
+        self.stage.count("charged", expected.booked);
+        self.stage.count("in debt", u64::from(expected.debt > 0));
+        self.stage.count("forgiven", expected.forgiven);
         let Some(wait_us) = wait_us.filter(|&wait_us| wait_us > 0) else { return };
         if self.below(2) == 0 {
             self.pass(wait_us - 1);
             if permits > 0 {
-                let sooner = laws::wait_of(self.client.peek(permits).unwrap());
+                let sooner = laws::wait_of(self.stage.client.peek(permits).unwrap());
                 assert_eq!(sooner, Some(1), "{about}: a microsecond before");
             } else {
-                let sooner = self.client.charge(0, debt).unwrap();
+                let sooner = self.stage.client.charge(0, debt).unwrap();
                 assert_eq!(sooner.retry_after_ns.map(|ns| ns.div_ceil(1_000)), Some(1), "{about}");
             }
             self.pass(1);
-            let then = self.client.charge(0, debt).unwrap();
+            let then = self.stage.client.charge(0, debt).unwrap();
             assert_eq!(then.charged.debt, 0, "{about}: when its debt ends");
             if permits > 0 {
-                let peeked = self.client.peek(permits).unwrap();
+                let peeked = self.stage.client.peek(permits).unwrap();
                 assert!(matches!(peeked, Verdict::Granted(_)), "{about}: {peeked:?}");
             }
         }
@@ -351,18 +317,18 @@ impl<'a, A: Arena> Traffic<'a, A> {
     /// Credits permits without a grant. A credit beyond what is missing fills the limits, and
     /// later refunds of earlier grants return as much as still holds for them.
     fn credit(&mut self, step: u64) {
-        let capacity = self.capacity;
+        let capacity = self.stage.capacity;
         let permits = 1 + self.below(capacity + 2);
         let about = self.about(step, permits);
         let expected = self.oracle.credit(self.now_ns(), permits.min(capacity));
-        let seen = self.client.credit(permits).unwrap();
+        let seen = self.stage.client.credit(permits).unwrap();
         assert_eq!(seen, expected, "{about}: credited without a grant");
         assert_eq!(
-            self.client.remaining(),
+            self.stage.client.remaining(),
             self.oracle.remaining(self.now_ns()),
             "{about}: after it"
         );
-        self.counts.credited += seen;
+        self.stage.count("credited", seen);
     }
 
     fn compare(
@@ -371,25 +337,25 @@ impl<'a, A: Arena> Traffic<'a, A> {
         seen: Result<Verdict, StoreError>,
         expected: Result<Granted, Refused>,
     ) {
-        self.compared += 1;
+        self.stage.count("compared", 1);
         match (seen.unwrap(), expected) {
             (Verdict::Granted(ours), Ok(theirs)) => {
                 let seen = (ours.permits, ours.remaining);
                 assert_eq!(seen, (theirs.permits, theirs.remaining), "{about}");
-                self.counts.granted += 1;
+                self.stage.count("granted", 1);
                 self.grants.push((theirs, ours.receipt));
             }
             (Verdict::Denied(ours), Err(theirs)) => {
                 let seen = (wait_us(ours), ours.remaining, ours.debt);
                 let wait_us = Some(theirs.wait_ns.div_ceil(1_000));
                 assert_eq!(seen, (wait_us, theirs.remaining, theirs.debt), "{about}");
-                self.counts.denied += 1;
+                self.stage.count("denied", 1);
             }
             (seen, expected) => panic!("{about}: {seen:?}, the core {expected:?}"),
         }
     }
 
     fn about(&self, step: u64, permits: u64) -> String {
-        format!("{}, step {step}: {permits} permits at {} us", self.name, self.now_us)
+        format!("{}, step {step}: {permits} permits at {} us", self.stage.name, self.stage.now_us)
     }
 }

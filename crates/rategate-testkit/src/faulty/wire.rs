@@ -1,6 +1,6 @@
 //! Messages in flight between callers and a store, and a timer for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Wake, Waker};
 
@@ -10,8 +10,7 @@ use rategate::store::{
 };
 use rategate::wait::Sleep;
 
-use super::course::{Courses, Fate};
-use super::images::Images;
+use super::course::Fate;
 
 /// The state that the store and its callers share.
 pub(super) struct Wire<S: Store, C> {
@@ -22,8 +21,9 @@ pub(super) struct Wire<S: Store, C> {
 }
 
 pub(super) struct InTransit<S: Store> {
-    pub(super) courses: Courses,
-    pub(super) images: Option<Images<S>>,
+    /// The courses of the next requests, and of all that follow.
+    pub(super) script: VecDeque<Fate>,
+    pub(super) usual: Fate,
     events: BTreeMap<Due, Event<S>>,
     serial: u64,
     armed: Option<Sleep>,
@@ -90,11 +90,11 @@ impl<S: Store> Exchange<S> {
     }
 }
 
-impl<S: Store, C: Clock + 'static> Wire<S, C> {
+impl<S: Store<Plan: Clone>, C: Clock + 'static> Wire<S, C> {
     pub(super) fn new(store: Arc<S>, clock: C, budget_ns: u64) -> Arc<Self> {
         let in_transit = Mutex::new(InTransit {
-            courses: Courses::default(),
-            images: None,
+            script: VecDeque::new(),
+            usual: Fate::Prompt,
             events: BTreeMap::new(),
             serial: 0,
             armed: None,
@@ -140,10 +140,10 @@ impl<S: Store, C: Clock + 'static> Wire<S, C> {
         in_transit.events.insert(end, Event::Ends { exchange: exchange.clone() });
         if let Some(there_ns) = there_ns {
             if let Fate::Doubled { again_ns } = course
-                && let Some(request) = again(&request)
+                && counts_once(&request)
             {
                 let due = in_transit.due(now_ns.saturating_add(again_ns), false);
-                let exchange = exchange.clone();
+                let (request, exchange) = (request.clone(), exchange.clone());
                 in_transit.events.insert(due, Event::Reaches { request, exchange, back_ns: None });
             }
             let due = in_transit.due(now_ns.saturating_add(there_ns), false);
@@ -194,9 +194,6 @@ impl<S: Store, C: Clock + 'static> Wire<S, C> {
         match event {
             Event::Reaches { request, exchange, back_ns } => {
                 let now_ns = self.clock.now_ns();
-                if let Some(images) = &mut self.in_transit().images {
-                    images.keep(now_ns, &self.store);
-                }
                 let wire = Arc::clone(self);
                 let returns = move |answer| {
                     let Some(back_ns) = back_ns else { return };
@@ -258,37 +255,24 @@ impl<S: Store> InTransit<S> {
 }
 
 /// A waker by which the clock reports that an event is due.
-impl<S: Store, C: Clock + 'static> Wake for Wire<S, C> {
+impl<S: Store<Plan: Clone>, C: Clock + 'static> Wake for Wire<S, C> {
     fn wake(self: Arc<Self>) {
         self.pass();
     }
 }
 
-/// Returns the request once more, if it counts once however often it is delivered.
-fn again<P>(request: &StoreRequest<P>) -> Option<StoreRequest<P>> {
-    match request {
-        StoreRequest::Reserve { plan, key, permits, id, ttl_ns, spared } => {
-            let (plan, key, permits) = (Arc::clone(plan), Arc::clone(key), *permits);
-            let (id, ttl_ns, spared) = (*id, *ttl_ns, *spared);
-            Some(StoreRequest::Reserve { plan, key, permits, id, ttl_ns, spared })
-        }
-        StoreRequest::End { plan, key, id, end, debt } => {
-            let (plan, key) = (Arc::clone(plan), Arc::clone(key));
-            Some(StoreRequest::End { plan, key, id: *id, end: *end, debt: *debt })
-        }
-        StoreRequest::Charge { plan, key, permits, debt, once } if once.is_some() => {
-            let (plan, key, permits) = (Arc::clone(plan), Arc::clone(key), *permits);
-            Some(StoreRequest::Charge { plan, key, permits, debt: *debt, once: *once })
-        }
-        StoreRequest::Credit { plan, key, permits, once } if once.is_some() => {
-            let (plan, key, permits) = (Arc::clone(plan), Arc::clone(key), *permits);
-            Some(StoreRequest::Credit { plan, key, permits, once: *once })
-        }
-        _ => None,
-    }
+/// Returns `true` if a request counts once, however often it is delivered.
+pub(crate) const fn counts_once<P>(request: &StoreRequest<P>) -> bool {
+    matches!(
+        request,
+        StoreRequest::Reserve { .. }
+            | StoreRequest::End { .. }
+            | StoreRequest::Charge { once: Some(_), .. }
+            | StoreRequest::Credit { once: Some(_), .. }
+    )
 }
 
-/// Locks a mutex. No user code runs under it, except the images of a store.
+/// Locks a mutex. No user code runs under it.
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

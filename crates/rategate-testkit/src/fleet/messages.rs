@@ -13,6 +13,7 @@ use rategate::store::{
 use super::network::below;
 use super::plan::Flaw;
 use super::world::{Event, KEY, Listener, World};
+use crate::faulty::counts_once;
 
 const MS: u64 = 1_000_000;
 /// The longest time between the two deliveries of a message.
@@ -30,13 +31,9 @@ impl World<'_> {
         let late = Err(StoreError::Unavailable(Unavailable::Late));
         self.calls.requests += 1;
         self.push_at(gives_up_ns, Event::AtNode(late, 0, listener.clone()));
-        let counts_once = matches!(
-            request,
-            StoreRequest::Reserve { .. }
-                | StoreRequest::End { .. }
-                | StoreRequest::Charge { once: Some(_), .. }
-        );
-        if counts_once && below(&mut self.random, 1_000_000) < self.plan.doubled_ppm.into() {
+        if counts_once(&request)
+            && below(&mut self.random, 1_000_000) < self.plan.doubled_ppm.into()
+        {
             self.counts.doubled += 1;
             if let Some(delay_ns) = self.delay_or_lose(listener.node) {
                 let again_ns = delay_ns + self.some(AGAIN_NS);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rategate_core::error::CountsInFlight;
 use rategate_core::fair::ClassId;
 
-use crate::report::{Outcome, Report};
+use crate::report::{Outcome, Report, StepReport};
 use crate::scenario::{Call, Ns, Scenario, Step};
 use crate::world;
 use rategate::charge::Hold;
@@ -22,7 +22,6 @@ use rategate::{
     Decision, Gcra, Grant, Limiter, ManualClock, SlidingLog, TwoTimeline,
 };
 
-use crate::answer::Answer;
 use crate::named::{Granted, Held};
 use crate::ns;
 use step_result::GATHER_NS;
@@ -144,7 +143,7 @@ fn played<P: Subject>(
     }
     for (step, (seen, ideal)) in run.step_result.iter().zip(&report.steps).enumerate() {
         let number = step + 1;
-        let ideal = Answer::ideal(ideal, start_ns).woken_at_once();
+        let ideal = StepReport::ideal(ideal, start_ns).woken_at_once();
         assert_eq!(
             seen.clone().woken_at_once().ended_as_soon_as(&ideal),
             ideal,
@@ -216,7 +215,7 @@ struct Run<'a, P: LimiterPolicy> {
     given: Granted<Grant>,
     /// None is dropped before the end, since that would cancel it.
     held: Held<Hold<P, ManualClock>>,
-    step_result: Vec<Answer>,
+    step_result: Vec<StepReport>,
     events: Vec<Event>,
 }
 
@@ -272,7 +271,7 @@ impl<'a, P: Subject> Run<'a, P> {
             self.events.push(Event::End(step));
             let step_result = self.ended(step, &ended);
             self.step_result[step] =
-                Answer { remaining: self.step_result[step].remaining, ..step_result };
+                StepReport { remaining: self.step_result[step].remaining, ..step_result };
         }
     }
 
@@ -284,15 +283,15 @@ impl<'a, P: Subject> Run<'a, P> {
         waiting.as_mut().poll(&mut Context::from_waker(&waker))
     }
 
-    fn ended(&mut self, step: usize, ended: &Result<Grant, AcquireError>) -> Answer {
+    fn ended(&mut self, step: usize, ended: &Result<Grant, AcquireError>) -> StepReport {
         let step_result = match ended {
             Ok(grant) => {
                 self.given.add(step, *grant, self.class_of(step), grant.permits());
-                Answer::granted_by_limiter(grant)
+                StepReport::granted_by_limiter(grant)
             }
-            Err(error) => Answer::failed(error),
+            Err(error) => StepReport::failed(error),
         };
-        Answer { ended_ns: Some(self.clock.now_ns()), ..step_result }
+        StepReport { ended_ns: Some(self.clock.now_ns()), ..step_result }
     }
 
     fn class_of(&self, step: usize) -> ClassId {
@@ -322,24 +321,24 @@ impl<'a, P: Subject> Run<'a, P> {
             if matches!(call.call, Call::Peek { .. }) { before } else { after };
     }
 
-    fn call(&mut self, step: &Step) -> Answer {
+    fn call(&mut self, step: &Step) -> StepReport {
         let (first, own) = (&self.limiters[0], self.step_result.len());
         let limiter = first.limiter();
         match &step.call {
             Call::Try { permits } => match first.try_acquire(*permits) {
                 Ok(Decision::Granted(grant)) => {
                     self.given.add(own, grant, ClassId::FIRST, grant.permits());
-                    Answer::granted_by_limiter(&grant)
+                    StepReport::granted_by_limiter(&grant)
                 }
-                Ok(Decision::Denied(denial)) => Answer::denied_for(denial.retry_after()),
-                Err(error) => Answer::never(&error),
+                Ok(Decision::Denied(denial)) => StepReport::denied_for(denial.retry_after()),
+                Err(error) => StepReport::never(&error),
             },
             Call::Peek { permits } => match limiter.peek(*permits) {
                 Ok(wait) => {
                     let wait = wait.filter(|wait| !wait.is_zero());
-                    Answer { outcome: Outcome::Peeked, ..Answer::denied_for(wait) }
+                    StepReport { outcome: Outcome::Peeked, ..StepReport::denied_for(wait) }
                 }
-                Err(error) => Answer::never(&error),
+                Err(error) => StepReport::never(&error),
             },
             Call::Reserve { permits, max_wait } => {
                 let reserved = match max_wait {
@@ -347,11 +346,11 @@ impl<'a, P: Subject> Run<'a, P> {
                     Some(Ns(ns)) => first.reserve_within(*permits, Duration::from_nanos(*ns)),
                 };
                 match reserved {
-                    Err(error) => Answer::failed(&error),
+                    Err(error) => StepReport::failed(&error),
                     Ok(reservation) => {
                         let start_ns = Some(ns(reservation.promised_at()));
                         self.reserved.insert(own, reservation);
-                        Answer { start_ns, ..Answer::only(Outcome::Granted) }
+                        StepReport { start_ns, ..StepReport::only(Outcome::Granted) }
                     }
                 }
             }
@@ -367,27 +366,27 @@ impl<'a, P: Subject> Run<'a, P> {
                     return self.ended(own, &ended);
                 }
                 self.waits.insert(own, waiting);
-                Answer::only(Outcome::Waiting)
+                StepReport::only(Outcome::Waiting)
             }
             Call::Leave {} => self.leave(step.of),
             Call::Set { limits } => {
                 P::set(limiter, limits);
-                Answer::only(Outcome::Set)
+                StepReport::only(Outcome::Set)
             }
             Call::Refill { permits } => {
                 limiter.refill(*permits).unwrap();
-                Answer::only(Outcome::Set)
+                StepReport::only(Outcome::Set)
             }
             Call::Release { permits } => {
                 limiter.release(*permits).unwrap();
-                Answer::only(Outcome::Set)
+                StepReport::only(Outcome::Set)
             }
             _ => self.correct(step),
         }
     }
 
     /// Carries out a call that corrects what was granted, or holds permits and ends them.
-    fn correct(&mut self, step: &Step) -> Answer {
+    fn correct(&mut self, step: &Step) -> StepReport {
         let (limiter, own, of) = (self.limiters[0].limiter(), self.step_result.len(), step.of);
         if step.call.is_about_a_grant()
             && let Some(reservation) = self.reserved.remove(&of)
@@ -402,42 +401,42 @@ impl<'a, P: Subject> Run<'a, P> {
                     let (limiter, grant) = (self.limiters[one.class.index()].limiter(), &one.grant);
                     limiter.release_with_outcome(grant, *ending).unwrap();
                 });
-                Answer::only(outcome)
+                StepReport::only(outcome)
             }
             Call::Settle { actual } => {
                 let settled = self.given.settle(of, |one| {
                     let limiter = self.limiters[one.class.index()].limiter();
                     match limiter.settle(&one.grant, *actual) {
-                        Ok(settled) => Some(Answer::settled(Outcome::Settled, settled)),
+                        Ok(settled) => Some(StepReport::settled(Outcome::Settled, settled)),
                         Err(ChargeError::CountsInFlight) => None,
                         Err(error) => panic!("{error}"),
                     }
                 });
-                settled.unwrap_or_else(Answer::only)
+                settled.unwrap_or_else(StepReport::only)
             }
             Call::Refund { permits } => {
                 let back = self.given.refund(of, *permits, |one, permits| {
                     let limiter = self.limiters[one.class.index()].limiter();
                     limiter.refund(&one.grant, permits).unwrap()
                 });
-                back.map_or_else(Answer::only, Answer::refunded)
+                back.map_or_else(StepReport::only, StepReport::refunded)
             }
             Call::Hold { permits, ttl: Ns(ttl_ns) } => {
                 let ttl = Duration::from_nanos(*ttl_ns);
                 let (answer, hold) = match limiter.try_hold(*permits, ttl) {
-                    Ok(Ok(hold)) => (Answer::held(ns(hold.ends_at()) - ttl_ns), Some(hold)),
-                    Ok(Err(denial)) => (Answer::denied_for(denial.retry_after()), None),
-                    Err(error) => (Answer::never(&error), None),
+                    Ok(Ok(hold)) => (StepReport::held(ns(hold.ends_at()) - ttl_ns), Some(hold)),
+                    Ok(Err(denial)) => (StepReport::denied_for(denial.retry_after()), None),
+                    Err(error) => (StepReport::never(&error), None),
                 };
                 self.held.add(own, hold);
                 answer
             }
             Call::Commit { actual } => {
                 let committed = self.held.take(of).map(|hold| hold.commit(*actual).unwrap());
-                committed.map_or_else(Answer::only, Answer::committed)
+                committed.map_or_else(StepReport::only, StepReport::committed)
             }
             Call::Cancel {} if matches!(self.steps[of].call, Call::Hold { .. }) => {
-                Answer::only(match self.held.take(of) {
+                StepReport::only(match self.held.take(of) {
                     // A drop does not report whether it came in time.
                     Ok(hold) if self.clock.now_ns() < ns(hold.ends_at()) => Outcome::Cancelled,
                     Ok(_) => Outcome::TooLate,
@@ -447,24 +446,24 @@ impl<'a, P: Subject> Run<'a, P> {
             Call::Cancel {} => {
                 let reserved = self.reserved.remove(&of);
                 let in_time = reserved.is_some_and(AsyncReservation::cancel);
-                Answer::only(if in_time { Outcome::Cancelled } else { Outcome::TooLate })
+                StepReport::only(if in_time { Outcome::Cancelled } else { Outcome::TooLate })
             }
             Call::Charge { permits } => match limiter.charge(*permits) {
-                Ok(charged) => Answer::charge(Ok(charged)),
-                Err(ChargeError::CountsInFlight) => Answer::charge(Err(CountsInFlight)),
+                Ok(charged) => StepReport::charge(Ok(charged)),
+                Err(ChargeError::CountsInFlight) => StepReport::charge(Err(CountsInFlight)),
                 Err(error) => panic!("{error}"),
             },
             other => unreachable!("{other:?} corrects nothing"),
         }
     }
 
-    fn leave(&mut self, step: usize) -> Answer {
+    fn leave(&mut self, step: usize) -> StepReport {
         // Dropping a future withdraws the wait.
         if self.waits.remove(&step).is_none() {
-            return Answer::only(Outcome::TooLate);
+            return StepReport::only(Outcome::TooLate);
         }
         self.step_result[step].outcome = Outcome::Left;
         self.step_result[step].ended_ns = Some(self.clock.now_ns());
-        Answer::only(Outcome::Left)
+        StepReport::only(Outcome::Left)
     }
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::answer::Answer;
 use crate::ns;
 use crate::report::{Outcome, StepReport};
 use rategate::{AcquireError, Grant, TryAcquireError};
@@ -10,7 +9,7 @@ use rategate::{AcquireError, Grant, TryAcquireError};
 /// The maximum delay of a wake-up that is merged with others.
 pub(crate) const GATHER_NS: u64 = 1_000_000;
 
-impl Answer {
+impl StepReport {
     pub(crate) fn granted_by_limiter(grant: &Grant) -> Self {
         let (start_ns, scheduled_ns) =
             (Some(ns(grant.promised_at())), Some(ns(grant.scheduled_at())));
@@ -69,18 +68,9 @@ impl Answer {
 
     /// Returns the result that the world reports for a step.
     pub(crate) fn ideal(step: &StepReport, start_ns: u64) -> Self {
-        let on_clock = |since_ns: Option<u64>| since_ns.map(|since_ns| start_ns + since_ns);
-        Self {
-            outcome: step.outcome,
-            start_ns: on_clock(step.start_ns),
-            scheduled_ns: on_clock(step.scheduled_ns).filter(|_| step.call != "reserve"),
-            retry_after_ns: step.retry_after_ns,
-            ended_ns: on_clock(step.ended_ns),
-            back: step.back,
-            owed: step.owed,
-            debt: step.debt,
-            forgiven: step.forgiven,
-            remaining: step.remaining,
-        }
+        let is_reserve = step.call == "reserve";
+        let seen = Self { at_ns: 0, call: "", permits: None, wait_ns: None, ..step.clone() };
+        let scheduled_ns = seen.scheduled_ns.filter(|_| !is_reserve);
+        Self { scheduled_ns, ..seen }.at(|since_ns| start_ns + since_ns)
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::{self, Display, Write as _};
 
-use crate::report::Outcome;
+use crate::report::{Outcome, StepReport};
 use crate::scenario::{Call, Ns, Scenario, policy_body};
 use rategate::adaptive::Outcome as Ending;
 use rategate::wait::WhenFull;
@@ -14,7 +14,6 @@ use rategate::{AllOf, AnyPolicy, Limiter};
 
 use super::step_result::GATHER_NS;
 use super::{Event, played};
-use crate::answer::Answer;
 
 /// The reason why a scenario has no tape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,7 +57,8 @@ pub fn tape(name: &str, scenario: &Scenario) -> Result<String, LeftOut> {
     let (report, events) =
         played(name, scenario, |clock| Limiter::with_clock(AllOf::new(limits), clock));
     let start_ns = scenario.clock_start_ns;
-    let results: Vec<_> = report.steps.iter().map(|step| Answer::ideal(step, start_ns)).collect();
+    let results: Vec<_> =
+        report.steps.iter().map(|step| StepReport::ideal(step, start_ns)).collect();
     let mut tape = Tape {
         text: format!("tape 1\nname {name}\n"),
         scenario,
@@ -91,7 +91,7 @@ fn left_out(scenario: &Scenario) -> Option<LeftOut> {
 struct Tape<'s> {
     text: String,
     scenario: &'s Scenario,
-    results: &'s [Answer],
+    results: &'s [StepReport],
     events: &'s [Event],
     /// The calls whose reservation or hold has been used or ended.
     used: BTreeSet<usize>,
@@ -138,7 +138,7 @@ impl Tape<'_> {
             Event::Clock(now_ns) => {
                 self.line(format_args!("clock {now_ns}"));
                 self.ends(|ended_ns| ended_ns.saturating_add(GATHER_NS) <= now_ns);
-                let is_before = |result: &Answer| result.ended_ns == now_ns.checked_add(1);
+                let is_before = |result: &StepReport| result.ended_ns == now_ns.checked_add(1);
                 if self.merged.is_empty() && self.results.iter().any(is_before) {
                     self.line("idle");
                 }
@@ -279,7 +279,7 @@ fn timeout(max_wait: Option<Ns>) -> String {
 }
 
 /// Writes a result: its outcome, and each number that it has.
-fn words(result: &Answer) -> String {
+fn words(result: &StepReport) -> String {
     let numbers = [
         ("start", result.start_ns),
         ("scheduled", result.scheduled_ns),

@@ -5,7 +5,6 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use rategate_core::adaptive::{Controller, Outcome, Sample};
 use rategate_core::random::Random;
-use rategate_core::share::Share;
 
 use super::load::Instants;
 use super::{Client, Measured, Server, Setup};
@@ -90,8 +89,8 @@ impl Setup {
             // Far apart, so that no two callers draw the same.
             let mut seeds = Random::new(self.seed.wrapping_add(client << 32));
             let random = Random::new(seeds.bits());
-            let own = usize::try_from(client).unwrap_or(usize::MAX);
-            let limit = of.limit_of.filter(|&other| other < self.clients.len()).unwrap_or(own);
+            let has_limit = |&other: &usize| other < self.clients.len();
+            let limit = of.limit_of.filter(has_limit).unwrap_or(client as usize);
             Caller { controller: new(client), in_flight: 0, limit, instants: of.instants(), random }
         };
         let mut world = World {
@@ -151,7 +150,7 @@ impl<C: Controller> World<'_, C> {
             match event {
                 Event::Call { client } => self.make(client),
                 Event::Done { call } => {
-                    self.busy = self.busy.saturating_sub(1);
+                    self.busy -= 1;
                     self.reply(call);
                 }
                 Event::Reply { call } => self.end(call, false),
@@ -163,7 +162,7 @@ impl<C: Controller> World<'_, C> {
     }
 
     fn cause(&mut self, at_ns: u64, event: Event) {
-        self.caused = self.caused.saturating_add(1);
+        self.caused += 1;
         self.events.push(Reverse((at_ns, self.caused, event)));
     }
 
@@ -176,7 +175,7 @@ impl<C: Controller> World<'_, C> {
     }
 
     fn call_next(&mut self, client: usize) {
-        let Some(caller) = self.callers.get_mut(client) else { return };
+        let caller = &mut self.callers[client];
         if let Some(at_ns) = caller.instants.next_ns(self.now_ns, &mut caller.random) {
             self.cause(at_ns, Event::Call { client });
         }
@@ -195,21 +194,21 @@ impl<C: Controller> World<'_, C> {
     /// Makes a call, and sends it if the limit has room.
     fn make(&mut self, client: usize) {
         self.call_next(client);
-        self.count(client, |measured| measured.made = measured.made.saturating_add(1));
-        let Some(caller) = self.callers.get_mut(client) else { return };
+        self.count(client, |measured| measured.made += 1);
+        let caller = &mut self.callers[client];
         // Drawn for calls that are not sent, too.
         let work_ns = self.setup.server.service.draw_ns(&mut caller.random);
         let limit = caller.limit;
-        let share = self.setup.clients.get(client).map_or(Share::WHOLE, |client| client.share);
-        let Some(limit) = self.callers.get_mut(limit) else { return };
+        let share = self.setup.clients[client].share;
+        let limit = &mut self.callers[limit];
         let in_share = share.of(limit.controller.limit().into());
         if u64::from(limit.in_flight) >= in_share {
             return;
         }
-        limit.in_flight = limit.in_flight.saturating_add(1);
+        limit.in_flight += 1;
         let fills_share = !share.is_whole() && u64::from(limit.in_flight) == in_share;
         let (in_flight, call) = (limit.in_flight, self.calls.len());
-        self.count(client, |measured| measured.sent = measured.sent.saturating_add(1));
+        self.count(client, |measured| measured.sent += 1);
         let slowness = u128::from(self.server().slowness.between(self.now_ns));
         let work_ns = u128::from(work_ns).saturating_mul(slowness) / 1_000;
         let work_ns = u64::try_from(work_ns).unwrap_or(u64::MAX);
@@ -246,8 +245,8 @@ impl<C: Controller> World<'_, C> {
         }
         while self.busy < self.server().workers.at(self.now_ns) {
             let Some(call) = self.queue.pop_front() else { return };
-            let work_ns = self.calls.get(call).map_or(0, |call| call.work_ns);
-            self.busy = self.busy.saturating_add(1);
+            let work_ns = self.calls[call].work_ns;
+            self.busy += 1;
             let done_ns = pause.map_or_else(
                 || self.now_ns.saturating_add(work_ns),
                 |pause| pause.done_ns(self.now_ns, work_ns),
@@ -258,7 +257,7 @@ impl<C: Controller> World<'_, C> {
 
     /// Ends a call for its caller, once.
     fn end(&mut self, call: usize, is_late: bool) {
-        let Some(call) = self.calls.get_mut(call) else { return };
+        let call = &mut self.calls[call];
         if std::mem::replace(&mut call.is_over, true) {
             return;
         }
@@ -271,19 +270,19 @@ impl<C: Controller> World<'_, C> {
         let latency_ns = end_ns.saturating_sub(start_ns);
         self.count(client, |measured| {
             if is_refused {
-                measured.refused = measured.refused.saturating_add(1);
+                measured.refused += 1;
             } else {
                 measured.latencies_ns.push(latency_ns);
             }
             if is_late {
-                measured.late = measured.late.saturating_add(1);
-            } else if let (false, Some(served)) = (is_refused, measured.served.get_mut(client)) {
-                *served = served.saturating_add(1);
+                measured.late += 1;
+            } else if !is_refused {
+                measured.served[client] += 1;
             }
         });
-        let limit = self.callers.get(client).map_or(client, |caller| caller.limit);
-        let Some(limit) = self.callers.get_mut(limit) else { return };
-        limit.in_flight = limit.in_flight.saturating_sub(1);
+        let limit = self.callers[client].limit;
+        let limit = &mut self.callers[limit];
+        limit.in_flight -= 1;
         limit.controller.sample(sample);
         self.run.seen.push(Seen { client, sample, limit: limit.controller.limit() });
     }

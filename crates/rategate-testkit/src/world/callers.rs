@@ -4,7 +4,7 @@ use rategate_core::verdict::{Grant, Verdict};
 
 use super::{Event, Subject, World, requested};
 use crate::report::{Operation, Outcome, Sleep};
-use crate::scenario::{CallMode, Caller, Gate};
+use crate::scenario::{CallMode, Caller, Gate, Ns};
 use crate::wait_queue::{Requester, Waiter};
 
 pub(super) struct Thread<'s> {
@@ -37,7 +37,7 @@ impl<'s> Thread<'s> {
 impl<L: Subject> World<'_, L> {
     /// Continues a thread that begins, or that has done its work.
     pub(super) fn ready(&mut self, index: usize) {
-        let Some(thread) = self.threads.get_mut(index) else { return };
+        let thread = &mut self.threads[index];
         let caller = thread.caller;
         let worked = std::mem::take(&mut thread.working);
         let (begun, more) = (thread.begun, thread.begun < caller.operations);
@@ -57,7 +57,7 @@ impl<L: Subject> World<'_, L> {
     }
 
     fn request(&mut self, index: usize) {
-        let Some(thread) = self.threads.get_mut(index) else { return };
+        let thread = &mut self.threads[index];
         thread.requested_ns = self.now_ns;
         if thread.caller.call == CallMode::Wait || self.limits.takes() {
             let Caller { permits, class, .. } = *thread.caller;
@@ -70,7 +70,7 @@ impl<L: Subject> World<'_, L> {
 
     /// Returns `true` if the thread need not wait.
     pub(super) fn try_thread(&mut self, index: usize) -> bool {
-        let Some(thread) = self.threads.get_mut(index) else { return true };
+        let thread = &mut self.threads[index];
         match self.limits.reserve(self.now_ns, thread.caller.permits, None) {
             Ok(Verdict::Granted(grant)) => {
                 thread.grant = Some(grant);
@@ -84,8 +84,9 @@ impl<L: Subject> World<'_, L> {
     }
 
     fn sleep(&mut self, index: usize) {
-        let Some(grant) = self.threads.get(index).and_then(|thread| thread.grant) else { return };
-        self.sleep_until(index, grant.start_ns);
+        if let Some(grant) = self.threads[index].grant {
+            self.sleep_until(index, grant.start_ns);
+        }
     }
 
     /// Sleeps until a reading of the clock, as exactly as sleeps are. Returns the number of the
@@ -96,7 +97,7 @@ impl<L: Subject> World<'_, L> {
         let slept_ns = i128::from(requested_ns).saturating_add(error_ns).max(0);
         let slept_ns = u64::try_from(slept_ns).unwrap_or(u64::MAX);
         self.happened.sleeps.push(Sleep {
-            caller: u64::try_from(index).unwrap_or(u64::MAX),
+            caller: index as u64,
             at_ns: self.now_ns,
             requested_ns,
             slept_ns,
@@ -113,15 +114,14 @@ impl<L: Subject> World<'_, L> {
     /// Returns the programmed error of the next sleep.
     pub(super) fn next_sleep_error_ns(&mut self) -> i128 {
         let errors = &self.scenario.sleep_error_ns;
-        let error_ns = self.sleeps.checked_rem(errors.len()).and_then(|which| errors.get(which));
-        self.sleeps = self.sleeps.saturating_add(1);
-        error_ns.copied().unwrap_or(0)
+        self.sleeps += 1;
+        if errors.is_empty() { 0 } else { errors[(self.sleeps - 1) % errors.len()] }
     }
 
     /// Sleeps until the start that its queue position has as things stand. A thread that
     /// requested a wait is woken instead.
     pub(super) fn sleep_queued(&mut self, index: usize) {
-        let Some(thread) = self.threads.get_mut(index) else { return };
+        let thread = &mut self.threads[index];
         thread.queued = Some(Queued { wake: None, until_ns: u64::MAX });
         if thread.caller.call == CallMode::Wait {
             return;
@@ -129,14 +129,12 @@ impl<L: Subject> World<'_, L> {
         let waiter = Waiter::Requester(Requester::Thread(index));
         let Some(due_ns) = self.limits.due_ns(waiter) else { return };
         let wake = self.sleep_until(index, due_ns);
-        if let Some(thread) = self.threads.get_mut(index) {
-            thread.queued = Some(Queued { wake: Some(wake), until_ns: due_ns });
-        }
+        self.threads[index].queued = Some(Queued { wake: Some(wake), until_ns: due_ns });
     }
 
     /// Wakes a queued thread whose start may have moved to before the one that it sleeps for.
     pub(super) fn wake_if_sooner(&mut self, index: usize) {
-        let queued = self.threads.get(index).and_then(|thread| thread.queued.as_ref());
+        let queued = self.threads[index].queued.as_ref();
         let until_ns = queued.map_or(0, |queued| queued.until_ns);
         let due_ns = self.limits.due_ns(Waiter::Requester(Requester::Thread(index)));
         if due_ns.is_some_and(|due_ns| due_ns < until_ns) {
@@ -146,13 +144,13 @@ impl<L: Subject> World<'_, L> {
 
     /// Returns `true` if a queued thread will wake by itself.
     pub(super) fn sleeps_queued(&self, index: usize) -> bool {
-        let queued = self.threads.get(index).and_then(|thread| thread.queued.as_ref());
+        let queued = self.threads[index].queued.as_ref();
         queued.is_some_and(|queued| queued.wake.is_some())
     }
 
     /// Returns `true` if the wake-up with this number has been replaced by another one.
     pub(super) fn is_stale_wake(&self, index: usize, number: u64) -> bool {
-        let Some(thread) = self.threads.get(index) else { return true };
+        let thread = &self.threads[index];
         match &thread.queued {
             Some(queued) => queued.wake != Some(number),
             None => thread.grant.is_none(),
@@ -160,13 +158,11 @@ impl<L: Subject> World<'_, L> {
     }
 
     pub(super) fn leave_queue(&mut self, index: usize) {
-        if let Some(thread) = self.threads.get_mut(index) {
-            thread.queued = None;
-        }
+        self.threads[index].queued = None;
     }
 
     pub(super) fn wake(&mut self, index: usize) {
-        let Some(thread) = self.threads.get(index) else { return };
+        let thread = &self.threads[index];
         if thread.queued.is_some() {
             return self.take(Requester::Thread(index));
         }
@@ -183,15 +179,13 @@ impl<L: Subject> World<'_, L> {
 
     /// Passes a thread that has reached the head of the queue.
     pub(super) fn pass_with(&mut self, index: usize, grant: Grant) {
-        if let Some(thread) = self.threads.get_mut(index) {
-            thread.grant = Some(grant);
-        }
+        self.threads[index].grant = Some(grant);
         self.pass(index);
     }
 
     /// Passes a thread through the gate.
     fn pass(&mut self, index: usize) {
-        let Some(thread) = self.threads.get_mut(index) else { return };
+        let thread = &mut self.threads[index];
         let Some(grant) = thread.grant.take() else { return };
         let (requested_ns, caller) = (thread.requested_ns, thread.caller);
         let more = thread.begun < caller.operations;
@@ -207,13 +201,11 @@ impl<L: Subject> World<'_, L> {
     }
 
     fn begin(&mut self, index: usize, arrival_ns: u64, scheduled_ns: u64, promised_ns: u64) {
-        let Some(thread) = self.threads.get_mut(index) else { return };
+        let thread = &mut self.threads[index];
         let latencies = &thread.caller.latency;
-        let cycle = u64::try_from(latencies.len()).unwrap_or(1);
-        let which = usize::try_from(thread.begun.checked_rem(cycle).unwrap_or(0)).unwrap_or(0);
-        let latency_ns = latencies.get(which).map_or(0, |latency| latency.0);
+        let Ns(latency_ns) = latencies[(thread.begun % latencies.len() as u64) as usize];
         let end_ns = self.now_ns.saturating_add(latency_ns);
-        thread.begun = thread.begun.saturating_add(1);
+        thread.begun += 1;
         thread.working = true;
         let permits = thread.caller.permits;
         self.happened.tape.operation();
@@ -230,19 +222,18 @@ impl<L: Subject> World<'_, L> {
     pub(super) fn refused(&mut self, index: usize, outcome: Outcome) {
         self.give_up(index, outcome);
         // The next operation may be requested at once; one fewer is left.
-        let more =
-            self.threads.get(index).is_some_and(|thread| thread.begun < thread.caller.operations);
-        if more {
+        let thread = &self.threads[index];
+        if thread.begun < thread.caller.operations {
             self.cause(self.true_ns, Event::Ready { thread: index });
         }
     }
 
     pub(super) fn give_up(&mut self, index: usize, outcome: Outcome) {
-        let Some(thread) = self.threads.get_mut(index) else { return };
+        let thread = &mut self.threads[index];
         if thread.begun >= thread.caller.operations {
             return;
         }
-        thread.begun = thread.begun.saturating_add(1);
+        thread.begun += 1;
         let operation = requested(index, thread.requested_ns, thread.caller.permits, outcome);
         self.happened.operations.push(operation);
     }

@@ -26,7 +26,7 @@ use crate::arrivals::Instants;
 use crate::clock::VirtualClock;
 use crate::judge;
 use crate::report::{Operation, Outcome, Report, Sleep};
-use crate::scenario::{CallMode, Gate, Scenario};
+use crate::scenario::{CallMode, Gate, Ns, Scenario};
 use crate::steps::Steps;
 use crate::tape::Tape;
 use crate::wait_queue::{QueuedLimits, Requester, Waiter};
@@ -168,7 +168,7 @@ impl<'s, L: Subject> World<'s, L> {
             world.cause_arrival(table);
         }
         for thread in 0..world.threads.len() {
-            let begin_ns = world.threads.get(thread).map_or(0, |thread| thread.caller.start.0);
+            let Ns(begin_ns) = world.threads[thread].caller.start;
             world.cause(start_ns.saturating_add(begin_ns), Event::Ready { thread });
         }
         world
@@ -213,8 +213,7 @@ impl<'s, L: Subject> World<'s, L> {
         }
         for waiter in self.limits.waiting() {
             if let Waiter::Requester(Requester::Thread(index)) = waiter {
-                let call_mode = self.threads.get(index).map(|thread| thread.caller.call);
-                let waits = call_mode == Some(CallMode::Wait);
+                let waits = self.threads[index].caller.call == CallMode::Wait;
                 self.give_up(index, if waits { Outcome::Waiting } else { Outcome::Denied });
             }
         }
@@ -223,7 +222,7 @@ impl<'s, L: Subject> World<'s, L> {
     }
 
     fn cause(&mut self, at_ns: u64, event: Event) {
-        self.caused = self.caused.saturating_add(1);
+        self.caused += 1;
         self.events.push(Reverse((at_ns, self.caused, event)));
     }
 
@@ -244,7 +243,7 @@ impl<'s, L: Subject> World<'s, L> {
     }
 
     fn cause_arrival(&mut self, table: usize) {
-        if let Some(at_ns) = self.arrivals.get_mut(table).and_then(Iterator::next) {
+        if let Some(at_ns) = self.arrivals[table].next() {
             self.cause(at_ns, Event::Arrival { table });
         }
     }
@@ -262,8 +261,8 @@ impl<'s, L: Subject> World<'s, L> {
 
     fn arrive(&mut self, table: usize) {
         self.cause_arrival(table);
-        let Some(arrivals) = self.scenario.arrivals.get(table) else { return };
-        let caller = self.threads.len().saturating_add(table);
+        let arrivals = &self.scenario.arrivals[table];
+        let caller = self.threads.len() + table;
         let operation = self.happened.operations.len();
         let requested = requested(caller, self.now_ns, arrivals.permits, Outcome::Denied);
         self.happened.operations.push(requested);
@@ -288,8 +287,8 @@ impl<'s, L: Subject> World<'s, L> {
 
     /// Returns `true` if the arrival need not wait.
     fn try_arrival(&mut self, operation: usize) -> bool {
-        let Some(requested) = self.happened.operations.get(operation) else { return true };
-        match self.limits.reserve(self.now_ns, requested.permits, None) {
+        let permits = self.happened.operations[operation].permits;
+        match self.limits.reserve(self.now_ns, permits, None) {
             Ok(Verdict::Granted(grant)) => self.promise_arrival(operation, grant),
             Ok(Verdict::Denied(denial)) if denial.retry_after_ns.is_none() => return false,
             Ok(Verdict::Denied(_)) => {}
@@ -303,38 +302,32 @@ impl<'s, L: Subject> World<'s, L> {
         // instant.
         let start_ns =
             if self.limits.takes() { self.limits.clamp(self.now_ns) } else { grant.start_ns };
-        if let Some(operation) = self.happened.operations.get_mut(index) {
-            operation.scheduled_ns = Some(grant.scheduled_ns);
-            operation.promised_ns = Some(grant.promised_ns);
-            operation.start_ns = Some(start_ns);
-            operation.end_ns = Some(start_ns);
-            operation.outcome = Outcome::Granted;
-            self.happened.grants.push((start_ns, operation.permits));
-            self.cause_at_reading(start_ns, Event::Start { operation: index });
-        }
+        let operation = &mut self.happened.operations[index];
+        operation.scheduled_ns = Some(grant.scheduled_ns);
+        operation.promised_ns = Some(grant.promised_ns);
+        operation.start_ns = Some(start_ns);
+        operation.end_ns = Some(start_ns);
+        operation.outcome = Outcome::Granted;
+        self.happened.grants.push((start_ns, operation.permits));
+        self.cause_at_reading(start_ns, Event::Start { operation: index });
     }
 
-    fn call_mode_of(&self, operation: usize) -> Option<CallMode> {
-        let table = self.happened.operations.get(operation)?.caller;
-        let table = usize::try_from(table).ok()?.checked_sub(self.threads.len())?;
-        self.scenario.arrivals.get(table).map(|arrivals| arrivals.call)
+    fn call_mode_of(&self, operation: usize) -> CallMode {
+        let caller = self.happened.operations[operation].caller as usize;
+        self.scenario.arrivals[caller - self.threads.len()].call
     }
 
     fn end_arrival(&mut self, operation: usize, outcome: Outcome) {
-        if let Some(operation) = self.happened.operations.get_mut(operation) {
-            operation.outcome = outcome;
-        }
+        self.happened.operations[operation].outcome = outcome;
     }
 
     fn start_arrival(&mut self, operation: usize) {
-        let start_ns = self.happened.operations.get(operation).and_then(|done| done.start_ns);
-        if start_ns.is_some_and(|start_ns| start_ns > self.now_ns) {
-            self.cause_at_reading(start_ns.unwrap_or(0), Event::Start { operation });
-            return;
+        let Operation { start_ns, permits, .. } = self.happened.operations[operation];
+        if let Some(start_ns) = start_ns.filter(|&start_ns| start_ns > self.now_ns) {
+            return self.cause_at_reading(start_ns, Event::Start { operation });
         }
         self.happened.tape.operation();
         // An arrival takes no time, so what it held is free again.
-        let permits = self.happened.operations.get(operation).map_or(0, |done| done.permits);
         self.release(permits);
     }
 
@@ -360,7 +353,7 @@ impl<'s, L: Subject> World<'s, L> {
 
 /// Returns the operation of a request that has not started.
 fn requested(caller: usize, arrival_ns: u64, permits: u64, outcome: Outcome) -> Operation {
-    let caller = u64::try_from(caller).unwrap_or(u64::MAX);
+    let caller = caller as u64;
     let (scheduled_ns, promised_ns, start_ns, end_ns) = (None, None, None, None);
     Operation { caller, arrival_ns, scheduled_ns, promised_ns, start_ns, end_ns, permits, outcome }
 }

@@ -5,8 +5,7 @@ use rategate_core::queue::{Outcome as Ended, Request};
 use rategate_core::verdict::Grant;
 
 use super::{Event, Subject, World};
-use crate::answer::Answer;
-use crate::report::Outcome;
+use crate::report::{Outcome, StepReport};
 use crate::scenario::CallMode;
 use crate::wait_queue::{Requester, Waiter, Wake};
 
@@ -17,14 +16,12 @@ impl<L: Subject> World<'_, L> {
             Ok(Some(grant)) => self.granted(requester, grant),
             Ok(None) => match requester {
                 Requester::Thread(thread) => self.sleep_queued(thread),
-                Requester::Arrival(operation)
-                    if self.call_mode_of(operation) == Some(CallMode::Wait) =>
-                {
+                Requester::Arrival(operation) if self.call_mode_of(operation) == CallMode::Wait => {
                     self.end_arrival(operation, Outcome::Waiting);
                 }
                 Requester::Arrival(_) => {}
             },
-            Err(turned) => self.rejected(requester, Answer::rejected(turned).outcome),
+            Err(turned) => self.rejected(requester, StepReport::rejected(turned).outcome),
         }
     }
 
@@ -67,7 +64,7 @@ impl<L: Subject> World<'_, L> {
         }
         match outcome {
             Ended::Granted(grant) => self.granted(requester, grant),
-            _ => self.rejected(requester, Answer::ended(outcome).outcome),
+            _ => self.rejected(requester, StepReport::ended(outcome).outcome),
         }
     }
 
