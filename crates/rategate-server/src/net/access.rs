@@ -24,6 +24,14 @@ pub enum Right {
     Admin,
 }
 
+/// The rights of a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rights {
+    ask: bool,
+    credit: bool,
+    admin: bool,
+}
+
 /// The token that a call shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TokenShown {
@@ -34,6 +42,25 @@ pub enum TokenShown {
     Invalid,
     /// The call shows the right token.
     Right,
+}
+
+impl Rights {
+    /// All rights.
+    pub const ALL: Self = Self { ask: true, credit: true, admin: true };
+    /// The right to ask only.
+    pub const READ: Self = Self { ask: true, credit: false, admin: false };
+    /// No rights.
+    pub const NONE: Self = Self { ask: false, credit: false, admin: false };
+
+    /// Returns `true` if a right is among them.
+    #[must_use]
+    pub const fn has(self, right: Right) -> bool {
+        match right {
+            Right::Ask => self.ask,
+            Right::Credit => self.credit,
+            Right::Admin => self.admin,
+        }
+    }
 }
 
 impl Access {
@@ -70,6 +97,13 @@ impl Access {
             TokenShown::Invalid => Err(RefusalReason::InvalidToken),
             TokenShown::Nothing => Err(RefusalReason::NoToken),
         }
+    }
+
+    /// Returns all rights that [`Self::permits`] allows.
+    #[must_use]
+    pub fn rights(&self, shown: TokenShown, required: bool) -> Rights {
+        let may = |right| self.permits(right, shown, required).is_ok();
+        Rights { ask: may(Right::Ask), credit: may(Right::Credit), admin: may(Right::Admin) }
     }
 
     /// Returns `true` if `given` is the token, and `false` if no token is set. The comparison

@@ -24,7 +24,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use self::accept::{ListenerConfig, Tally, accept};
-pub use self::access::{Access, Right, TokenShown};
+pub use self::access::{Access, Right, Rights, TokenShown};
 pub(crate) use self::attempts::Attempt;
 pub use self::attempts::Attempts;
 pub use self::caps::{Caps, ConnectionPermit, raise_descriptors};

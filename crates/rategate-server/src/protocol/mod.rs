@@ -2,11 +2,8 @@
 //!
 //! The messages of `rls` travel by gRPC and HTTP. Apart from that, no protocol uses another.
 
-pub mod body;
-mod bounded_list;
 pub mod grpc;
 pub mod http;
-pub(crate) mod object;
-pub(crate) mod problem;
+pub(crate) mod json;
 pub mod resp;
 pub mod rls;

@@ -9,6 +9,7 @@ use std::collections::btree_map::Entry;
 use prost::Message as _;
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
+use serde::{Serialize, Serializer};
 
 /// The maximum nesting of metadata from a configuration.
 ///
@@ -19,11 +20,12 @@ pub const MAX_METADATA_DEPTH: usize = 16;
 pub const MAX_METADATA_BYTES: usize = 16 << 10;
 
 /// A mapping of names to values, in the order of the names.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Metadata(pub BTreeMap<Box<str>, MetadataValue>);
 
 /// A value in [`Metadata`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub enum MetadataValue {
     /// Nothing.
     Null,
@@ -77,6 +79,16 @@ impl FiniteNumber {
 
 // Finite numbers equal themselves.
 impl Eq for FiniteNumber {}
+
+impl Serialize for FiniteNumber {
+    /// Writes a whole number without a fraction, as other writers of the JSON mapping do.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0.to_string().parse::<i64>() {
+            Ok(whole) => serializer.serialize_i64(whole),
+            Err(_) => serializer.serialize_f64(self.0),
+        }
+    }
+}
 
 impl From<u64> for FiniteNumber {
     /// Converts a whole number to the nearest one of 53 bits.

@@ -85,7 +85,7 @@ impl Supervisor {
         engine
     }
 
-    fn grpc(&self, access: &Access) -> Grpc {
+    fn grpc(&self) -> Grpc {
         let server = &self.settings.server;
         let settings = grpc::Settings {
             max_message_bytes: server.limits.body_bytes,
@@ -93,7 +93,7 @@ impl Supervisor {
             options: self.rls_options(observe::Protocol::Grpc),
         };
         let engine = self.engine_for(observe::Protocol::Grpc);
-        Grpc::new(engine, access.clone(), &self.health, settings)
+        Grpc::new(engine, &self.health, settings)
     }
 
     /// Returns the options of replies to Envoy over a protocol.
@@ -118,7 +118,6 @@ impl Supervisor {
         let server = &self.settings.server;
         let is_ready = Arc::clone(&self.is_ready);
         let options = http::Options {
-            access: access.clone(),
             ready: Arc::new(move || is_ready.load(Ordering::Acquire)),
             fields: self
                 .settings
@@ -132,11 +131,13 @@ impl Supervisor {
             ..http::Options::default()
         };
         let engine = self.engine_for(observe::Protocol::Http);
+        let envoy = self.rls_options(observe::Protocol::Http);
+        let routes = http::routes(engine.clone(), options)
+            .merge(http::envoy_routes(engine, envoy, server.limits.body_bytes))
+            .merge(self.admin.routes());
         Web::new(WebServices {
-            engine: engine.clone(),
-            api: Api::new(engine, options),
-            grpc: self.grpc(access),
-            admin: self.admin.clone(),
+            api: Api::of(routes),
+            grpc: self.grpc(),
             access: access.clone(),
             observe: Arc::clone(&self.observe),
             limits: ConnectionLimits {
@@ -148,8 +149,6 @@ impl Supervisor {
                 streams: server.limits.streams.get(),
                 ..ConnectionLimits::default()
             },
-            max_body_bytes: server.limits.body_bytes,
-            options: self.rls_options(observe::Protocol::Http),
         })
     }
 }

@@ -8,6 +8,7 @@ use rategate::ManualClock;
 use rategate::store::MemoryStore;
 use rategate_server::config::load_text;
 use rategate_server::engine::{Engine, EngineSettings, Shared};
+use rategate_server::net::Rights;
 use rategate_server::protocol::http::{Api, Caller, Options};
 use rategate_tower::headers::Dialect;
 use serde_json::{Value as Json, json};
@@ -35,7 +36,7 @@ fn service(text: &str, at_s: u64) -> (Service, Engine<ManualClock>) {
     load(&engine, text);
     let fields = vec![Dialect::Current, Dialect::Legacy];
     let api = Api::new(engine.clone(), Options { fields, ..Options::default() });
-    (Service { api, clock, caller: Caller::default() }, engine)
+    (Service { api, clock, caller: Caller::with(Rights::ALL) }, engine)
 }
 
 /// A service whose clock is wrong by some minutes, over a store.
@@ -49,7 +50,7 @@ fn over_a_store(
     let engine = Engine::with_store(clock.clone(), EngineSettings::default(), None, Some(shared));
     let fields = vec![Dialect::Current, Dialect::Legacy];
     let api = Api::new(engine.clone(), Options { fields, ..Options::default() });
-    (Service { api, clock, caller: Caller::default() }, engine)
+    (Service { api, clock, caller: Caller::with(Rights::ALL) }, engine)
 }
 
 fn in_store(permits: u64) -> String {

@@ -255,17 +255,14 @@ fn reservations_that_are_none_say_what_would_be_right() {
     let id = r#""id":"ffeeddccbbaa99887766554433221100""#;
     let reserve = format!(r#"{{"verb":"reserve",{id},"rule":"per_user","key":"1"}}"#);
     assert_eq!(service.check(&reserve)["allowed"], true);
-    let cases: [(&str, u16, &str, &str); 18] = [
-        (r#"{"verb":"reserve","id":"ff","rule":"all"}"#, 400, "/id", "\"ff\" is none; an id is 32"),
+    let cases: [(&str, u16, &str, &str); 14] = [
         (r#"{"verb":"commit","rule":"all"}"#, 400, "/id", "missing"),
         (r#"{"verb":"cancel","rule":"all"}"#, 400, "/id", "missing"),
         (r#"{"id":"ffeeddccbbaa99887766554433221100","rule":"all"}"#, 400, "/id", "only for"),
         (r#"{"ttl":"1s","rule":"all"}"#, 400, "/ttl", "only for the verb `reserve`"),
-        (r#"{"verb":"reserve","ttl":"soon","rule":"all"}"#, 400, "/ttl", "write a time like"),
         (r#"{"verb":"reserve","ttl":"0s","rule":"all"}"#, 400, "/ttl", "600s at most"),
         (r#"{"verb":"reserve","ttl":"11min","rule":"all"}"#, 400, "/ttl", "of rule `all` is 660s"),
         (r#"{"verb":"reserve","ttl":"-1s","rule":"all"}"#, 400, "/ttl", "\"-1s\": not a duration"),
-        (r#"{"verb":"reserve","ttl":"NaN","rule":"all"}"#, 400, "/ttl", "write a time like"),
         (r#"{"verb":"reserve","rule":"all","permits":6,"at_most":5}"#, 400, "/at_most", "is 5 and"),
         (
             r#"{"verb":"reserve","rule":"all","permits":0,"at_most":5}"#,
@@ -279,12 +276,6 @@ fn reservations_that_are_none_say_what_would_be_right() {
             400,
             "/items/1/at_most",
             "item 1, counted from 0",
-        ),
-        (
-            r#"{"verb":"commit","id":"ffeeddccbbaa99887766554433221100","items":[{"rule":"all","at_most":9}]}"#,
-            400,
-            "/items/0/at_most",
-            "only for the verb `reserve`",
         ),
         (
             r#"{"verb":"reserve","rule":"ovens","key":"1","permits":0}"#,
@@ -406,14 +397,7 @@ fn what_is_no_lease_says_what_would_be() {
     let table = [
         (json!({"verb":"renew","rule":"ovens","key":"a"}), "/lease", "write the `name`"),
         (json!({"verb":"release","rule":"ovens","key":"a"}), "/lease", "write the `name`"),
-        (json!({"verb":"renew","rule":"ovens","key":"a","lease":"x"}), "/lease", "32 hex"),
-        (json!({"verb":"lease","rule":"ovens","key":"a","lease":7}), "/lease", "a text"),
         (json!({"rule":"ovens","key":"a","lease":name}), "/lease", "only for the verbs"),
-        (
-            json!({"verb":"refund","at_most":true,"rule":"ovens","key":"a"}),
-            "/at_most",
-            "only the verbs `take` and `reserve`",
-        ),
         (json!({"verb":"lease","items":[{"rule":"ovens","key":"a"}]}), "/items", "one rule"),
         (json!({"verb":"lease","limit":"1/s","key":"a"}), "", "one rule"),
         (json!({"verb":"lease","domain":"edge","descriptor":{"site":"a"}}), "", "one rule"),
@@ -539,77 +523,6 @@ fn what_never_fits_has_no_time() {
 }
 
 #[test]
-fn problems_are_reported_with_their_pointer() {
-    let service = plain();
-    let table: [(&str, u16, &str, &str, &str); 18] = [
-        ("{", 400, "invalid_request", "", "line 1 column"),
-        (
-            r#"{"rule":"per_user","key":"1","permits":-1}"#,
-            400,
-            "invalid_request",
-            "/permits",
-            "0 to",
-        ),
-        (
-            r#"{"rule":"per_user","key":"1","permits":1.5}"#,
-            400,
-            "invalid_request",
-            "/permits",
-            "whole",
-        ),
-        (
-            r#"{"rule":"per_user","key":"1","permits":1e999}"#,
-            400,
-            "invalid_request",
-            "/permits",
-            "",
-        ),
-        (r#"{"rule":"per_user","key":"1","permits":NaN}"#, 400, "invalid_request", "/permits", ""),
-        (r#"{"rule":"per_user","key":1}"#, 400, "invalid_request", "/key", "a text"),
-        (
-            r#"{"rule":"per_user","key":"1","x":1}"#,
-            400,
-            "invalid_request",
-            "/x",
-            "unknown field `x`",
-        ),
-        (r#"{"rule":"per_user","key":"1","key":"2"}"#, 400, "invalid_request", "/key", "duplicate"),
-        (r#"{"rule":"none","key":"1"}"#, 404, "no_such_rule", "/rule", "no rule"),
-        (r#"{"rule":"per_usr","key":"1"}"#, 404, "no_such_rule", "/rule", "`per_usr`; known: `"),
-        (
-            r#"{"verb":"peek","rule":"per_usr","key":{"user":"1"}}"#,
-            404,
-            "no_such_rule",
-            "/rule",
-            "there is no rule `",
-        ),
-        (r#"{"items":[{"rule":"all"},{"rule":"none"}]}"#, 404, "no_such_rule", "/items/1/rule", ""),
-        (r#"{"rule":"per_user"}"#, 400, "invalid_values", "/key", "needs 1 value"),
-        (r#"{"rule":"per_user","key":["1","2"]}"#, 400, "invalid_values", "/key", "2 are given"),
-        (r#"{"rule":"per_path","key":{"user":"1"}}"#, 400, "invalid_request", "/key", "user, path"),
-        (
-            r#"{"rule":"per_path","key":{"user":"1","path":"2","x":"3"}}"#,
-            400,
-            "invalid_request",
-            "/key",
-            "user, path",
-        ),
-        (r#"{"limit":"0/s","key":"1"}"#, 400, "invalid_request", "/limit", "100/min"),
-        (r#"{"limit":"1/s","burst":0,"key":"1"}"#, 400, "invalid_request", "/burst", "0: "),
-    ];
-    for (body, status, code, pointer, detail) in table {
-        let (reported_status, reported_code, reported_pointer, reported) =
-            service.post("/v1/check", body).problem();
-        assert_eq!((reported_status, &*reported_code), (status, code), "{body}: {reported}");
-        assert_eq!(reported_pointer, pointer, "{body}: {reported}");
-        assert!(reported.contains(detail), "{body}: {reported}");
-    }
-    let nothing = service.call("GET", "/v1/check", &[], "");
-    assert_eq!((nothing.status.as_u16(), nothing.field("allow")), (405, "POST"));
-    assert_eq!(service.get("/nowhere").problem().1, "no_such_path");
-}
-
-#[test]
 fn bodies_have_a_bound() {
     let service = plain();
     let fits = format!(r#"{{"rule":"per_user","key":"{}"}}"#, "k".repeat(65_507));
@@ -639,15 +552,4 @@ fn no_field_repeats_what_a_caller_sends() {
             assert!(!value.to_str().unwrap().contains(word), "{answer:?}");
         }
     }
-}
-
-#[test]
-fn items_that_are_too_many_are_not_read() {
-    let service = plain();
-    let list = vec![r#"{"rule":"all"}"#; 65].join(",");
-    // The rest is not JSON, and is never read.
-    let answer = service.post("/v1/check", &format!(r#"{{"items":[{list},!"#));
-    let (status, code, _, detail) = answer.problem();
-    assert_eq!((status, &*code), (400, "invalid_request"));
-    assert!(detail.contains("from 1 to 64"), "{detail}");
 }

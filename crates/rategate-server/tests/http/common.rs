@@ -8,6 +8,7 @@ use http_body_util::{BodyExt, Full};
 use rategate::policy::Anchor;
 use rategate::{AnyPolicy, Clock, Concurrency, FixedWindow, Gcra, ManualClock};
 use rategate_server::engine::{Engine, EngineSettings};
+use rategate_server::net::Rights;
 use rategate_server::protocol::http::{Api, Caller, Options};
 use rategate_server::rule::{
     CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Origin, Rule,
@@ -22,7 +23,7 @@ pub(crate) const MONDAY_S: u64 = 1_760_313_600;
 /// An API on a clock that the test sets.
 #[derive(Clone)]
 pub(crate) struct Service<C: Clock = ManualClock> {
-    pub(crate) api: Api<C>,
+    pub(crate) api: Api,
     pub(crate) clock: C,
     pub(crate) caller: Caller,
 }
@@ -55,7 +56,7 @@ where
 {
     let engine = Engine::new(clock.clone(), EngineSettings::default());
     engine.load(rules).unwrap();
-    Service { api: Api::new(engine, options), clock, caller: Caller::default() }
+    Service { api: Api::new(engine, options), clock, caller: Caller::with(Rights::ALL) }
 }
 
 pub(crate) fn plain() -> Service {

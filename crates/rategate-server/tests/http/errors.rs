@@ -21,95 +21,138 @@ fn assert_invalid(service: &Service, body: &str, pointer: &str, parts: &[&str]) 
     assert_reported(&service.post("/v1/check", body), 400, pointer, parts);
 }
 
+/// The place of a fault in a body, and what the text says of it.
 #[test]
-fn a_verb_that_is_none_is_shown_the_verbs() {
+fn a_fault_is_reported_at_its_place() {
     let service = plain();
-    let every = "`take`, `peek`, `charge`, `refund`, `reset`, `lease`, `renew`, `release`, \
+    let key = "a text, bytes like {\"base64\": \"AP8=\"}, a list of values, or values by name";
+    let number = "expected u64";
+    let no_object = "not a JSON object";
+    let one_form = "an item has `rule`";
+    let verbs = "`take`, `peek`, `charge`, `refund`, `reset`, `lease`, `renew`, `release`, \
                  `reserve`, `commit`, `cancel`";
-    for (verb, sent) in [
-        ("1", "integer `1`"),
-        ("true", "boolean `true`"),
-        ("null", "null"),
-        ("{}", "map"),
-        (r#"["take"]"#, "sequence"),
-        (r#""steal""#, "\"steal\""),
-        (r#""\n\"""#, r#""\n\"""#),
-    ] {
-        let body = format!(r#"{{"rule":"per_user","key":"1","verb":{verb}}}"#);
-        assert_invalid(&service, &body, "/verb", &[every, sent]);
-    }
-    let long = format!(r#"{{"rule":"per_user","key":"1","verb":"{}"}}"#, "v".repeat(1_000));
-    assert_invalid(&service, &long, "/verb", &[every, "vvv\"..."]);
-}
-
-#[test]
-fn a_value_that_is_no_text_is_reported_with_its_type() {
-    let service = plain();
-    for (body, pointer, sent) in [
-        (r#"{"rule":"per_user","key":1}"#, "/key", "integer `1`"),
-        (r#"{"rule":"per_user","key":false}"#, "/key", "boolean `false`"),
-        (r#"{"rule":"per_user","key":{"user":1.5}}"#, "/key/user", "floating point `1.5`"),
-        (r#"{"rule":"per_path","key":["1",null]}"#, "/key/1", "null"),
-        (r#"{"items":[{"rule":"all"},{"limit":"1/s","key":2}]}"#, "/items/1/key", "integer `2`"),
-        (r#"{"domain":"edge","descriptor":{"user":1}}"#, "/descriptor/user", "integer `1`"),
-        (r#"{"domain":"edge","descriptor":[["user",[]]]}"#, "/descriptor/0/1", "sequence"),
-    ] {
-        assert_invalid(&service, body, pointer, &[sent, "expected a text", "{\"base64\": a text}"]);
-    }
-}
-
-#[test]
-fn bytes_that_are_no_text_are_shown_their_form() {
-    let service = plain();
-    for (body, pointer, sent) in [
-        (&b"{\"rule\":\"per_user\",\"key\":\"a\xff\"}"[..], "/key", "byte 0xff"),
-        (b"{\"rule\":\"per_path\",\"key\":[\"1\",\"\xc3\"]}", "/key/1", "byte 0xc3"),
-        (b"{\"domain\":\"edge\",\"descriptor\":{\"user\":\"\xfe\"}}", "/descriptor/user", "0xfe"),
-        (b"{\"rule\":\"\xff\"}", "/rule", "byte 0xff"),
-    ] {
-        let parts = [sent, "UTF-8", r#"{"base64": "AP8="}"#];
-        assert_reported(&service.post_bytes("/v1/check", body.to_vec()), 400, pointer, &parts);
-    }
-}
-
-/// Half a character, as programs that count in UTF-16 cut them, is a value like any other in a key,
-/// and nowhere else.
-#[test]
-fn half_a_character_is_reported_as_what_it_is() {
-    let service = plain();
-    for (body, pointer) in [
-        (r#"{"rule":"\ud800"}"#, "/rule"),
-        (r#"{"rule":"\udc00x","key":"\ud800"}"#, "/rule"),
-        (r#"{"rule":"a\ud800\u0041"}"#, "/rule"),
-        (r#"{"verb":"\ud800"}"#, "/verb"),
-        (r#"{"verb":"reserve","ttl":"\ud800","rule":"all"}"#, "/ttl"),
-        (r#"{"items":[{"rule":"all"},{"domain":"\ud800"}]}"#, "/items/1/domain"),
-        (r#"{"\ud800":"1"}"#, ""),
-    ] {
-        assert_invalid(&service, body, pointer, &["half a character", "\\ud800"]);
-    }
-    let fault = r#"{"rule":"per_user","key":"\ud800","permits":-1}"#;
-    assert_invalid(&service, fault, "/permits", &["integer `-1`"]);
-    service.check(r#"{"rule":"per_user","key":"\ud800"}"#);
-}
-
-#[test]
-fn a_member_that_comes_twice_is_the_place() {
-    let service = plain();
-    for (body, pointer, name) in [
-        (r#"{"rule":"all","rule":"all"}"#, "/rule", "`rule`"),
-        (r#"{"verb":"take","rule":"all","verb":"take"}"#, "/verb", "`verb`"),
+    let table: &[(&[u8], &str, &str)] = &[
+        // No object.
+        (b"", "", no_object),
+        (b"\n ", "", no_object),
+        (b"[]", "", no_object),
+        (b"null", "", no_object),
+        (b"5", "", no_object),
+        (b"{", "", "line 1 column"),
+        (b"{} x", "", "trailing characters"),
+        // Text that is none.
+        (b"{\"rule\":\"per_user\",\"key\":\"a\xff\"}", "/key", "invalid unicode"),
+        (b"{\"rule\":\"\xff\"}", "/rule", "invalid unicode"),
+        (br#"{"rule":"r","key":"\ud800"}"#, "/key", "hex escape"),
+        (br#"{"rule":"a\ud800\u0041"}"#, "/rule", "hex escape"),
+        // Names.
+        (br#"{"rule":"r","permit":1}"#, "/permit", "unknown field `permit`"),
+        (br#"{"rule":"r","rule":"s"}"#, "", "duplicate field `rule`"),
+        (br#"{"items":[{"rule":"r","key":"1","key":"1"}]}"#, "/items/0", "duplicate field `key`"),
+        (br#"{"rule":"r","key":{"user":"1","user":"2"}}"#, "/key", key),
+        (br#"{"domain":"edge","descriptor":{"a":"1","a":"2"}}"#, "/descriptor", "an object like"),
+        (br#"{"verb":"charge","rule":"r","usage":{"in":1,"in":2}}"#, "/usage", "\"in\""),
+        // Verbs.
+        (br#"{"rule":"r","verb":"steal"}"#, "/verb", verbs),
+        (br#"{"rule":"r","verb":1}"#, "/verb", "expected value"),
+        (br#"{"rule":"r","verb":null}"#, "/verb", "expected value"),
+        // Numbers.
+        (br#"{"rule":"r","permits":-1}"#, "/permits", number),
+        (br#"{"rule":"r","permits":1.5}"#, "/permits", number),
+        (br#"{"rule":"r","permits":1.0}"#, "/permits", number),
+        (br#"{"rule":"r","permits":"1"}"#, "/permits", number),
+        (br#"{"rule":"r","permits":true}"#, "/permits", number),
+        (br#"{"rule":"r","permits":18446744073709551616}"#, "/permits", number),
+        (br#"{"rule":"r","permits":1e400}"#, "/permits", "number out of range"),
+        (br#"{"rule":"r","permits":NaN}"#, "/permits", "expected value"),
+        (br#"{"items":[{"rule":"r"},{"rule":"s","permits":-1}]}"#, "/items/1/permits", number),
+        (br#"{"verb":"charge","rule":"r","usage":{"in":-1}}"#, "/usage/in", number),
+        // A null would be another request.
+        (br#"{"rule":"r","permits":null}"#, "/permits", "null"),
+        (br#"{"items":[{"rule":"r","permits":null}]}"#, "/items/0/permits", "null"),
+        (br#"{"items":[{"rule":"r","usage":null}]}"#, "/items/0/usage", "null"),
+        (br#"{"rule":"r","verb":"reserve","at_most":null}"#, "/at_most", "a whole number"),
+        (br#"{"rule":"r","verb":"reserve","id":null}"#, "/id", "null"),
+        (br#"{"rule":"r","verb":"charge","once":null}"#, "/once", "null"),
+        (br#"{"rule":"r","verb":"reserve","ttl":null}"#, "/ttl", "null"),
+        // Texts, keys and descriptors.
+        (br#"{"rule":7}"#, "/rule", "expected a string"),
+        (br#"{"rule":"per_user","key":1}"#, "/key", key),
+        (br#"{"rule":"per_path","key":["1",null]}"#, "/key", key),
+        (br#"{"rule":"per_user","key":{"base64":"*"}}"#, "/key", "not base64"),
+        (br#"{"limit":"1/s","key":["a"]}"#, "/key", "one key"),
+        (br#"{"domain":"edge","descriptor":{"user":1}}"#, "/descriptor", "bytes like"),
+        (br#"{"domain":"edge","descriptor":[["user"]]}"#, "/descriptor", "[[\"user\", \"42\"]]"),
+        (br#"{"domain":"edge","descriptor":{}}"#, "", "1 to 32 entries"),
+        // Ids and times.
+        (br#"{"rule":"r","verb":"reserve","id":"x1"}"#, "/id", "\"x1\" is none; an id is 32"),
+        (br#"{"rule":"r","verb":"renew","lease":"x1"}"#, "/lease", "\"x1\" is none"),
+        (br#"{"rule":"r","once":"x1"}"#, "/once", "\"x1\" is none"),
+        (br#"{"rule":"r","verb":"reserve","ttl":30}"#, "/ttl", "integer `30`, expected a string"),
+        (br#"{"rule":"r","verb":"reserve","ttl":"soon"}"#, "/ttl", "write a time like \"30s\""),
+        // Ranges.
+        (br#"{"rule":"r","verb":"reserve","at_most":-1}"#, "/at_most", "a whole number"),
+        (br#"{"rule":"r","verb":"reserve","at_most":"9"}"#, "/at_most", "a whole number"),
+        (br#"{"rule":"r","verb":"reserve","at_most":true}"#, "/at_most", "a number of permits"),
+        (br#"{"rule":"r","at_most":5}"#, "/at_most", "true for the verb `take`"),
+        (br#"{"rule":"r","verb":"peek","at_most":5}"#, "/at_most", "only the verbs `take`"),
+        (br#"{"items":[{"rule":"r","at_most":5}]}"#, "/items/0/at_most", "only for the verb"),
         (
-            r#"{"items":[{"rule":"all"},{"rule":"all","key":"1","key":"1"}]}"#,
-            "/items/1/key",
-            "`key`",
+            br#"{"verb":"reserve","rule":"r","at_most":5,"usage":{"output":1}}"#,
+            "/at_most",
+            "write one without the other",
         ),
-        (r#"{"rule":"per_user","key":{"user":"1","user":"2"}}"#, "/key/user", "\"user\""),
-        (r#"{"domain":"edge","descriptor":{"a/b":"1","a/b":"2"}}"#, "/descriptor/a~1b", "\"a/b\""),
-        (r#"{"verb":"charge","rule":"all","usage":{"in":1,"in":2}}"#, "/usage/in", "\"in\""),
-    ] {
-        assert_invalid(&service, body, pointer, &["duplicate", name]);
+        (br#"{"verb":"reserve","rule":"r","usage":{}}"#, "/usage", "it names no unit"),
+        // Members that do not go together.
+        (b"{}", "", one_form),
+        (br#"{"items":[{"rule":"r"},{}]}"#, "/items/1", one_form),
+        (br#"{"rule":"r","limit":"1/s","key":"a"}"#, "", one_form),
+        (br#"{"descriptor":{"user":"a"}}"#, "", "`domain` is missing"),
+        (br#"{"items":[{"domain":"d"}]}"#, "/items/0", "`descriptor` is missing"),
+        (br#"{"items":[]}"#, "/items", "1 to 64"),
+        (br#"{"items":[{"rule":"r"}],"key":"k"}"#, "", "use one or the other"),
+        (br#"{"verb":"reserve","items":[{"rule":"r"}],"at_most":5}"#, "", "use one or the other"),
+        // Limits of a call.
+        (br#"{"limit":"0/h","key":"a"}"#, "/limit", "\"0/h\": a limit that comes with the call"),
+        // Keys of a rule.
+        (br#"{"rule":"per_path","key":{"user":"1"}}"#, "/key", "user, path"),
+        (br#"{"rule":"per_path","key":{"user":"1","path":"2","x":"3"}}"#, "/key", "user, path"),
+    ];
+    for (body, pointer, part) in table {
+        let answer = service.post_bytes("/v1/check", body.to_vec());
+        assert_reported(&answer, 400, pointer, &[part]);
+        assert_eq!(answer.problem().1, "invalid_request");
     }
+    let many = format!(r#"{{"items":[{}]}}"#, vec![r#"{"rule":"all"}"#; 65].join(","));
+    assert_invalid(&service, &many, "/items", &["1 to 64"]);
+    let long = format!(r#"{{"rule":"all","verb":"{}"}}"#, "v".repeat(1_000));
+    assert_invalid(&service, &long, "/verb", &["vvv..."]);
+}
+
+#[test]
+fn the_engine_s_faults_have_codes() {
+    let service = plain();
+    for (body, status, code, pointer, part) in [
+        (r#"{"rule":"none","key":"1"}"#, 404, "no_such_rule", "/rule", "no rule"),
+        (r#"{"rule":"per_usr","key":"1"}"#, 404, "no_such_rule", "/rule", "`per_usr`; known: `"),
+        (
+            r#"{"verb":"peek","rule":"per_usr","key":{"user":"1"}}"#,
+            404,
+            "no_such_rule",
+            "/rule",
+            "there is no rule `",
+        ),
+        (r#"{"items":[{"rule":"all"},{"rule":"none"}]}"#, 404, "no_such_rule", "/items/1/rule", ""),
+        (r#"{"rule":"per_user"}"#, 400, "invalid_values", "/key", "needs 1 value"),
+        (r#"{"rule":"per_user","key":["1","2"]}"#, 400, "invalid_values", "/key", "2 are given"),
+    ] {
+        let answer = service.post("/v1/check", body);
+        assert_reported(&answer, status, pointer, &[part]);
+        assert_eq!(answer.problem().1, code, "{body}");
+    }
+    assert_eq!(service.get("/v1/check").field("allow"), "POST");
+    assert_eq!(service.get("/v1/check").problem().1, "other_method");
+    assert_eq!(service.get("/nowhere").problem().1, "no_such_path");
 }
 
 #[test]

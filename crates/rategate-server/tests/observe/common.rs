@@ -16,9 +16,11 @@ use rategate_server::config::settings::LogKeys;
 use rategate_server::engine::{
     Engine, EngineSettings, Inline, Item, Observer, Request, Target, Verb,
 };
+use rategate_server::net::Rights;
 use rategate_server::net::Tally as _;
-use rategate_server::observe::admin::{Admin, Rights};
+use rategate_server::observe::admin::Admin;
 use rategate_server::observe::{Observe, Protocol, Store};
+use rategate_server::protocol::http::{Api, Caller};
 use rategate_server::rule::{
     CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Origin, Rule,
     RuleSet, Unit, Value,
@@ -103,7 +105,7 @@ pub(crate) struct Bench {
     pub(crate) clock: ManualClock,
     pub(crate) engine: Engine<ManualClock>,
     pub(crate) observe: Arc<Observe>,
-    pub(crate) admin: Admin,
+    pub(crate) admin: Api,
 }
 
 /// A Monday, on the hour.
@@ -125,6 +127,7 @@ impl Bench {
         observe.status().loaded(START_NS / SECOND_NS);
         observe.tick(START_NS);
         let admin = Admin::new(Arc::clone(&observe), Arc::new(engine.clone()));
+        let admin = Api::of(admin.routes());
         Self { clock, engine, observe, admin }
     }
 
@@ -155,7 +158,7 @@ impl Bench {
         let request = http::Request::builder().method(method).uri(path).body(body).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let response = self.admin.call(request, rights).await;
+            let response = self.admin.call(request, &Caller::with(rights)).await;
             let status = response.status().as_u16();
             let body = response.into_body().collect().await.unwrap().to_bytes();
             (status, String::from_utf8(body.to_vec()).unwrap())
@@ -216,6 +219,7 @@ impl Site {
         observe.status().loaded(Wall.now_ns() / SECOND_NS);
         observe.status().store_is(Store::Healthy);
         let admin = Admin::new(Arc::clone(&observe), Arc::new(engine.clone()));
+        let admin = Api::of(admin.routes());
         let stop = Arc::new(AtomicBool::new(false));
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -244,7 +248,7 @@ impl Drop for Site {
 
 fn serve(
     listener: std::net::TcpListener,
-    admin: &Admin,
+    admin: &Api,
     token: Option<&'static str>,
     stop: &AtomicBool,
     observe: &Arc<Observe>,
@@ -268,7 +272,8 @@ fn serve(
                     });
                     let rights = if may { Rights::ALL } else { Rights::NONE };
                     async move {
-                        Ok::<_, std::convert::Infallible>(admin.call(request, rights).await)
+                        let caller = Caller::with(rights);
+                        Ok::<_, std::convert::Infallible>(admin.call(request, &caller).await)
                     }
                 });
                 let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;

@@ -5,9 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rategate_server::config::settings::LogKeys;
-use rategate_server::net::{RefusalReason, Tally as _};
+use rategate_server::net::{RefusalReason, Rights, Tally as _};
 use rategate_server::observe::Protocol;
-use rategate_server::observe::admin::Rights;
 
 use crate::observe::common::{Bench, rules};
 

@@ -122,7 +122,7 @@ impl Server {
     ) -> Self {
         let health = runtime().block_on(Health::new(true));
         let access = token.map(Access::token).unwrap_or_default();
-        let grpc = Grpc::new(engine, access.clone(), &health, settings);
+        let grpc = Grpc::new(engine, &health, settings);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
@@ -159,8 +159,8 @@ async fn accept(
                 let field = request.headers().get("authorization");
                 let shown =
                     field.map_or(TokenShown::Nothing, |field| access.shown_by(field.as_bytes()));
-                let grpc = grpc.clone();
-                async move { grpc.call(request, shown, guarded).await }
+                let (grpc, rights) = (grpc.clone(), access.rights(shown, guarded));
+                async move { grpc.call(request, rights).await }
             };
             serve_connection(stream, ConnectionLimits::default(), drain, answer).await;
         });

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use prost::Message as _;
 use rategate_server::engine::{Decided, EngineError, Request};
 use rategate_server::messages::rls::{RateLimitRequest, RateLimitResponse};
-use rategate_server::net::{Access, RefusalReason, TokenShown};
+use rategate_server::net::{RefusalReason, Rights};
 use rategate_server::protocol::grpc::{Grpc, Health, Settings};
 use rategate_server::protocol::rls::{Decide, Options, RlsRequest, json};
 use tonic::Code;
@@ -152,11 +152,11 @@ fn denied_for(fault: &EngineError) {
     assert_eq!((outcome.status, &*outcome.body), (429, denied), "{fault}");
     assert_eq!(outcome.refusal, Some(RefusalReason::NoCapacity), "{fault}");
     let health = runtime().block_on(Health::new(true));
-    let grpc = Grpc::new(full(), Access::default(), &health, Settings::default());
+    let grpc = Grpc::new(full(), &health, Settings::default());
     let body =
         http_body_util::Full::new(Bytes::from(framed(&message(&[(b"remote_address", b"x")]))));
     let request = http::Request::post(PATH).header("content-type", "application/grpc").body(body);
-    let response = runtime().block_on(grpc.call(request.unwrap(), TokenShown::Nothing, false));
+    let response = runtime().block_on(grpc.call(request.unwrap(), Rights::ALL));
     assert_eq!(response.extensions().get(), Some(&RefusalReason::NoCapacity), "{fault}");
     let body = runtime().block_on(response.into_body().collect()).unwrap().to_bytes();
     assert_eq!(body.as_ref(), framed(&[8, 2]), "over the limit");

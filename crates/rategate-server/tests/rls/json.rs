@@ -51,7 +51,7 @@ fn all_ways_to_write_a_request_are_read() {
 #[test]
 fn what_is_no_request_is_refused() {
     for (text, why) in [
-        ("", "EOF"),
+        ("", "not a JSON object"),
         ("{}", "domain must not be empty"),
         (r#"{"domain":"edge"}"#, "descriptor list must not be empty"),
         (r#"{"domain":"edge","descriptors":[],"unknown":1}"#, "unknown field"),
@@ -62,11 +62,8 @@ fn what_is_no_request_is_refused() {
         (r#"{"domain":"edge","descriptors":[{"limit":{"unit":"FORTNIGHT"}}]}"#, "SECOND"),
         (r#"{"domain":"edge","descriptors":[{"limit":{"requestsPerUnit":1}}]}"#, "no unit"),
         (r#"{"domain":"edge"} x"#, "trailing"),
-        (r#"["edge",[{"entries":[{"key":"k","value":"1"}]}]]"#, "sequence, expected an object"),
-        ("null", "null, expected an object"),
-        (r#"{"domain":"edge","descriptors":[[[{"key":"k"}]]]}"#, "expected an object"),
-        (r#"{"domain":"edge","descriptors":[{"entries":[["k","1"]]}]}"#, "expected an object"),
-        (r#"{"domain":"edge","descriptors":[{"limit":[1,"DAY"]}]}"#, "expected an object"),
+        (r#"["edge",[{"entries":[{"key":"k","value":"1"}]}]]"#, "not a JSON object"),
+        ("null", "not a JSON object"),
     ] {
         let (status, body) = ask(text);
         assert_eq!(status, 400, "{text}");
@@ -79,15 +76,13 @@ fn more_than_can_be_decided_is_not_read() {
     let list = |one: &str, many: usize| vec![one; many].join(",");
     let (status, body) = ask(&format!(r#"{{"domain":"edge","descriptors":[{}]}}"#, list("{}", 64)));
     assert_eq!(status, 200, "{body}");
-    // The rest is not JSON, and is never read.
-    let text = format!(r#"{{"domain":"edge","descriptors":[{},!"#, list("{}", 65));
     let denied = (429, r#"{"overallCode":"OVER_LIMIT","statuses":[]}"#.to_owned());
-    assert_eq!(ask(&text), denied);
-    let text = format!(r#"{{"domain":"edge","descriptors":[{{"entries":[{},!"#, list("{}", 65));
-    assert_eq!(ask(&text), denied);
-    // A key with that name is no list.
-    let (status, body) = ask(r#"{"more than 64":[]}"#);
-    assert_eq!(status, 400, "{body}");
+    for many in [65, 66, 1_000] {
+        let many = list("{}", many);
+        assert_eq!(ask(&format!(r#"{{"domain":"edge","descriptors":[{many}]}}"#)), denied);
+        let entries = format!(r#"{{"domain":"edge","descriptors":[{{"entries":[{many}]}}]}}"#);
+        assert_eq!(ask(&entries), denied);
+    }
 }
 
 /// An engine with a fixed verdict.

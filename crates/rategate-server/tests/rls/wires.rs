@@ -12,7 +12,7 @@ use rategate_server::messages::descriptor::RateLimitDescriptor;
 use rategate_server::messages::descriptor::rate_limit_descriptor::{Entry, RateLimitOverride};
 use rategate_server::messages::rls::rate_limit_response::DescriptorStatus;
 use rategate_server::messages::rls::{RateLimitRequest, RateLimitResponse};
-use rategate_server::net::{Access, TokenShown};
+use rategate_server::net::Rights;
 use rategate_server::protocol::grpc::{Grpc, Health, Settings};
 use rategate_server::protocol::rls::{self, Options};
 use rategate_server::rule::Unit;
@@ -31,7 +31,7 @@ pub(crate) type Wire = Box<dyn Fn(&Call) -> Reply>;
 pub(crate) fn grpc(runtime: Arc<Runtime>, engine: Engine<Clock>, options: Options) -> Wire {
     let settings = Settings { options, ..Settings::default() };
     let health = runtime.block_on(Health::new(true));
-    let grpc = Grpc::new(engine, Access::default(), &health, settings);
+    let grpc = Grpc::new(engine, &health, settings);
     Box::new(move |call| over_grpc(&runtime, &grpc, call))
 }
 
@@ -46,7 +46,7 @@ fn over_grpc(runtime: &Runtime, grpc: &Grpc, call: &Call) -> Reply {
     let body = Full::new(Bytes::from([&[0][..], &length, &message].concat()));
     let request = http::Request::post(PATH).header("content-type", "application/grpc");
     let response = runtime.block_on(async {
-        let response = grpc.call(request.body(body).unwrap(), TokenShown::Nothing, false).await;
+        let response = grpc.call(request.body(body).unwrap(), Rights::ALL).await;
         response.into_body().collect().await.unwrap().to_bytes()
     });
     of_message(&RateLimitResponse::decode(&response[5..]).unwrap())

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http_body_util::{BodyExt, Full};
-use rategate::ManualClock;
 use rategate_server::engine::Verb;
+use rategate_server::net::Rights;
 use rategate_server::protocol::http::{Api, Caller, Options};
 use serde_json::{Value as Json, json};
 use tokio::runtime::{Builder, Runtime};
@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::scenarios::carrier::{Carrier, CarrierAnswer, ItemAnswer, TestEngine};
 
 pub(crate) struct OverHttp {
-    api: Api<ManualClock>,
+    api: Api,
     runtime: Mutex<Runtime>,
 }
 
@@ -39,7 +39,7 @@ impl Carrier for OverHttp {
         let body = json!({"verb": verb, "items": items.collect::<Vec<_>>()}).to_string();
         let request = http::Request::post("/v1/check").body(Full::new(body.into())).unwrap();
         let answer: Json = self.runtime.lock().unwrap().block_on(async {
-            let response = self.api.call(request, &Caller::default()).await;
+            let response = self.api.call(request, &Caller::with(Rights::ALL)).await;
             assert_eq!(response.status(), 200);
             let body = response.into_body().collect().await.unwrap().to_bytes();
             serde_json::from_slice(&body).unwrap()

@@ -10,7 +10,7 @@ use rategate_server::messages::descriptor::RateLimitDescriptor;
 use rategate_server::messages::descriptor::rate_limit_descriptor::Entry;
 use rategate_server::messages::rls::rate_limit_response::Code;
 use rategate_server::messages::rls::{RateLimitRequest, RateLimitResponse};
-use rategate_server::net::{Access, TokenShown};
+use rategate_server::net::Rights;
 use rategate_server::protocol::grpc::{Grpc, Health, Settings};
 use tokio::runtime::{Builder, Runtime};
 
@@ -27,7 +27,7 @@ impl OverRls {
     pub(crate) fn new(engine: TestEngine) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let health = runtime.block_on(Health::new(true));
-        let grpc = Grpc::new(engine.clone(), Access::default(), &health, Settings::default());
+        let grpc = Grpc::new(engine.clone(), &health, Settings::default());
         Self { grpc, engine: Directly(engine), runtime: Mutex::new(runtime) }
     }
 
@@ -44,7 +44,7 @@ impl OverRls {
             .body(Full::<Bytes>::new(message.freeze()))
             .unwrap();
         let body = self.runtime.lock().unwrap().block_on(async {
-            let response = self.grpc.call(request, TokenShown::Nothing, false).await;
+            let response = self.grpc.call(request, Rights::ALL).await;
             response.into_body().collect().await.unwrap().to_bytes()
         });
         RateLimitResponse::decode(&body[5..]).unwrap()

@@ -1,70 +1,47 @@
 //! Streams of events, one per second.
 
-use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, ready};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::Bytes;
-use hyper::body::{Body as HttpBody, Frame};
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use axum::extract::State;
+use axum::response::IntoResponse;
+use axum::response::sse::{Event, Sse};
+use futures_util::stream::{StreamExt as _, unfold};
+use http::Uri;
+use tokio::time::{MissedTickBehavior, interval};
 
-/// The maximum number of concurrent streams of events.
-const MAX_STREAMS: usize = 32;
+use super::Shared;
+use super::shapes::Overview;
+use crate::protocol::http::{Refused, parameter};
 
 /// The number of events after which a stream ends; clients then reconnect.
-const MAX_EVENTS: u32 = 3_600;
+const MAX_EVENTS: usize = 3_600;
 
-/// A stream of server-sent events, one per second, which ends when `render` returns `None`.
-pub(super) struct Events<F> {
-    next: Interval,
-    left: u32,
-    render: F,
-    _permit: StreamPermit,
-}
-
-/// A permit for a stream, released when it is dropped.
-pub(super) struct StreamPermit(Arc<AtomicUsize>);
-
-impl StreamPermit {
-    /// Takes a permit, if one is left.
-    pub(super) fn take(taken: &Arc<AtomicUsize>) -> Option<Self> {
-        let more = |taken: usize| (taken < MAX_STREAMS).then(|| taken.saturating_add(1));
-        taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(Self(Arc::clone(taken)))
+/// Answers `GET /v1/events` with the figures of each second.
+pub(super) async fn call(
+    State(shared): State<Arc<Shared>>,
+    address: Uri,
+) -> Result<impl IntoResponse, Refused> {
+    let rule = parameter(&address, "rule");
+    if let Some(rule) = &rule {
+        shared.record(rule)?;
     }
-}
-
-impl Drop for StreamPermit {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl<F> Events<F> {
-    pub(super) fn new(permit: StreamPermit, render: F) -> Self {
-        let mut next = interval(Duration::from_secs(1));
-        next.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { next, left: MAX_EVENTS, render, _permit: permit }
-    }
-}
-
-impl<F: Fn() -> Option<String> + Unpin> HttpBody for Events<F> {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if self.left == 0 {
-            return Poll::Ready(None);
+    let permit = Arc::clone(&shared.streams).try_acquire_owned().map_err(|_| Refused::Busy)?;
+    let mut ticks = interval(Duration::from_secs(1));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let events = unfold((ticks, shared, permit), move |(mut ticks, shared, permit)| {
+        let rule = rule.clone();
+        async move {
+            ticks.tick().await;
+            if shared.is_closing.load(Ordering::Relaxed) {
+                return None;
+            }
+            let record = rule.and_then(|rule| shared.observe.record(&rule));
+            let overview = Overview::of(&shared.observe, &*shared.view, record.as_deref(), false);
+            Some((Event::default().json_data(overview), (ticks, shared, permit)))
         }
-        ready!(self.next.poll_tick(context));
-        self.left = self.left.saturating_sub(1);
-        let event = (self.render)();
-        Poll::Ready(event.map(|data| Ok(Frame::data(format!("data: {data}\n\n").into()))))
-    }
+    });
+    // Prevents proxies from holding events back.
+    Ok(([("x-accel-buffering", "no")], Sse::new(events.take(MAX_EVENTS))))
 }

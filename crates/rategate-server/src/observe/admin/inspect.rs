@@ -1,22 +1,27 @@
 //! The status of one key, and the explanation of one descriptor. Nothing is taken.
 
-use http::Response;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use http::Uri;
 use serde::{Deserialize, Serialize};
 
 use super::super::{View, name, summary};
-use super::reply::{Problem, json};
 use super::shapes::Written;
+use super::{MAX_BODY_BYTES, Shared};
 use crate::config::hint;
 use crate::engine::{Answer, Item, ItemResult, Request, Target, Verb, Verdict};
-use crate::protocol::body::Body;
-use crate::protocol::object::{self, Object};
+use crate::protocol::http::{Refused, WITHIN, read};
+use crate::protocol::json;
 
 /// A descriptor, as Envoy writes it in JSON.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Descriptor {
     domain: String,
-    entries: Vec<Object<Entry>>,
+    entries: Vec<Entry>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -28,7 +33,7 @@ struct Entry {
 
 /// The answer that a call for one permit would get now.
 #[derive(Debug, Serialize)]
-struct KeyStatus {
+pub(super) struct KeyStatus {
     rule: Option<String>,
     allowed: bool,
     /// The word for the verdict: `granted`, `denied`, `unlimited`, ...
@@ -47,7 +52,7 @@ struct KeyStatus {
 }
 
 #[derive(Debug, Serialize)]
-struct Explained {
+pub(super) struct Explained {
     matched: bool,
     rule: Option<Written>,
     now: KeyStatus,
@@ -56,11 +61,16 @@ struct Explained {
     hint: Option<String>,
 }
 
-/// Answers `GET /v1/keys/{rule}/{key}`. `rest` is the rule and the values of the key,
-/// percent-encoded.
-pub(super) async fn key(view: &dyn View, rest: &str) -> Result<Response<Body>, Problem> {
+/// Answers `GET /v1/keys/{rule}/{key}`. The path has the rule and the values of the key,
+/// percent-encoded: any bytes.
+pub(super) async fn key(
+    State(shared): State<Arc<Shared>>,
+    uri: Uri,
+) -> Result<Json<KeyStatus>, Refused> {
+    let view = &*shared.view;
+    let rest = uri.path().trim_start_matches("/v1/keys/");
     let (rule, key) = rest.split_once('/').map_or((rest, None), |(rule, key)| (rule, Some(key)));
-    let bad = || Problem::bad("the path is not percent-encoded UTF-8");
+    let bad = || Refused::invalid("", "the path is not percent-encoded UTF-8");
     let rule = String::from_utf8(name::decode(rule).ok_or_else(bad)?).map_err(|_| bad())?;
     let values = match key {
         None => Vec::new(),
@@ -72,14 +82,17 @@ pub(super) async fn key(view: &dyn View, rest: &str) -> Result<Response<Body>, P
         values.clear();
     }
     let result = evaluate(view, Target::Rule { name: &rule, values: &values }).await?;
-    json(&KeyStatus::of(&result))
+    Ok(Json(KeyStatus::of(&result)))
 }
 
 /// Answers `POST /v1/explain`.
-pub(super) async fn explain(view: &dyn View, body: &[u8]) -> Result<Response<Body>, Problem> {
-    let Descriptor { domain, entries } =
-        object::read(body).map_err(|error| Problem::bad(error.to_string()))?;
-    let entries: Vec<Entry> = entries.into_iter().map(|Object(entry)| entry).collect();
+pub(super) async fn explain(
+    State(shared): State<Arc<Shared>>,
+    body: Body,
+) -> Result<Json<Explained>, Refused> {
+    let body = read(body, MAX_BODY_BYTES, WITHIN).await?;
+    let Descriptor { domain, entries } = json::read(&body)?;
+    let view = &*shared.view;
     let pairs: Vec<(&[u8], &[u8])> =
         entries.iter().map(|entry| (entry.key.as_bytes(), entry.value.as_bytes())).collect();
     let result =
@@ -88,20 +101,19 @@ pub(super) async fn explain(view: &dyn View, body: &[u8]) -> Result<Response<Bod
     let keys = entries.iter().map(|entry| &*entry.key);
     let rules = if result.rule.is_none() { view.rules() } else { None };
     let hint = rules.and_then(|rules| hint(rules.rules.iter(), &domain, keys));
-    json(&Explained {
+    Ok(Json(Explained {
         hint,
         matched: result.rule.is_some(),
         rule: result.rule.as_deref().map(Written::of),
         now: KeyStatus::of(&result),
-    })
+    }))
 }
 
-async fn evaluate(view: &dyn View, target: Target<'_>) -> Result<ItemResult, Problem> {
+async fn evaluate(view: &dyn View, target: Target<'_>) -> Result<ItemResult, Refused> {
     let items = [Item::of(target, 1)];
     let decided = view.evaluate(&Request { verb: Verb::Peek, items: &items, counts_denied: false });
-    let Answer { results, .. } =
-        decided.answer().await.map_err(|fault| Problem::of_engine_error(&fault))?;
-    results.into_iter().next().ok_or_else(Problem::not_found)
+    let Answer { results, .. } = decided.answer().await?;
+    results.into_iter().next().ok_or(Refused::NotFound)
 }
 
 impl KeyStatus {

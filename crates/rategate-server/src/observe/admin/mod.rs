@@ -17,74 +17,62 @@
 
 mod events;
 mod inspect;
-pub(super) mod reply;
 mod shapes;
 mod validate;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use bytes::Bytes;
-use http::{Method, Request, Response};
-use hyper::body::Body as HttpBody;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state, map_response};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Json, Router};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, Uri};
 use tokio::sync::Semaphore;
 
-use self::events::{Events, StreamPermit};
-use self::reply::{Problem, full, json};
 use self::shapes::{Config, Overview, Tops};
 #[cfg(feature = "dashboard")]
 use super::dashboard;
+use super::record::Record;
 use super::{Observe, View, metrics};
-use crate::protocol::body::{self, Body, read};
+use crate::engine::EngineError;
+use crate::net::Right;
+use crate::protocol::http::{Caller, Refused, parameter};
 
 /// The maximum length of a request's body, in bytes.
-const MAX_BODY_BYTES: usize = 65_536;
+pub(super) const MAX_BODY_BYTES: usize = 65_536;
 /// The default number of keys that `/v1/top` returns.
 const TOP: usize = 20;
+/// The maximum number of concurrent streams of events.
+const MAX_STREAMS: usize = 32;
 
-/// The rights of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rights {
-    /// The right to read figures, keys and the configuration.
-    pub read: bool,
-    /// The right to replay arrivals and to validate configurations, which takes time.
-    pub simulate: bool,
-}
-
-/// The handler of these requests.
+/// The routes for operators.
 #[derive(Clone, Debug)]
 pub struct Admin {
     shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    observe: Arc<Observe>,
+pub(super) struct Shared {
+    pub(super) observe: Arc<Observe>,
     view: Arc<dyn View>,
-    streams: Arc<AtomicUsize>,
+    streams: Arc<Semaphore>,
     #[cfg(feature = "dashboard")]
-    replays: Arc<Semaphore>,
+    pub(super) replays: Arc<Semaphore>,
     readings: Semaphore,
     is_closing: AtomicBool,
 }
 
-impl Rights {
-    /// All rights.
-    pub const ALL: Self = Self { read: true, simulate: true };
-    /// The right to read only.
-    pub const READ: Self = Self { read: true, simulate: false };
-    /// No rights: the page itself is served, and requests a token.
-    pub const NONE: Self = Self { read: false, simulate: false };
-}
-
 impl Admin {
-    /// Creates a handler for an engine and its observer.
+    /// Creates the routes over an engine and its observer.
     #[must_use]
     pub fn new(observe: Arc<Observe>, view: Arc<dyn View>) -> Self {
         let shared = Shared {
             observe,
             view,
-            streams: Arc::default(),
+            streams: Arc::new(Semaphore::new(MAX_STREAMS)),
             #[cfg(feature = "dashboard")]
             replays: Arc::new(Semaphore::new(1)),
             readings: Semaphore::new(1),
@@ -93,128 +81,82 @@ impl Admin {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Returns `true` if a request is for [`call`](Self::call).
-    #[must_use]
-    pub fn owns(path: &str) -> bool {
-        let exact = [
-            "/metrics",
-            "/v1/rules",
-            "/v1/top",
-            "/v1/config",
-            "/v1/config/validate",
-            "/v1/explain",
-            "/v1/events",
-        ];
-        #[cfg(feature = "dashboard")]
-        if path == "/v1/simulate" || dashboard::find(path).is_some() {
-            return true;
-        }
-        exact.contains(&path) || path.starts_with("/v1/keys/")
-    }
-
     /// Ends streams of events with their next event, since the service is about to stop.
     pub fn close(&self) {
         self.shared.is_closing.store(true, Ordering::Relaxed);
     }
 
-    /// Answers a request, with status 404 if it is not [for this handler](Self::owns).
-    pub async fn call<B>(&self, request: Request<B>, rights: Rights) -> Response<Body>
-    where
-        B: HttpBody<Data = Bytes>,
-    {
-        self.answer(request, rights).await.unwrap_or_else(|problem| problem.response())
-    }
-
-    async fn answer<B>(
-        &self,
-        request: Request<B>,
-        rights: Rights,
-    ) -> Result<Response<Body>, Problem>
-    where
-        B: HttpBody<Data = Bytes>,
-    {
-        let path = request.uri().path().to_owned();
-        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    /// Returns the routes.
+    pub fn routes(&self) -> Router {
+        let reads = Router::new()
+            .route("/metrics", get(scrape))
+            .route("/v1/rules", get(rules))
+            .route("/v1/top", get(top))
+            .route("/v1/keys/{*name}", get(inspect::key))
+            .route("/v1/config", get(config))
+            .route("/v1/explain", post(inspect::explain))
+            .route("/v1/events", get(events::call))
+            .route_layer(from_fn_with_state(Right::Ask, needs));
+        // They take time.
+        let works = Router::new().route("/v1/config/validate", post(validate::call));
         #[cfg(feature = "dashboard")]
-        if let Some(asset) = dashboard::find(&path) {
-            return if is_read { Ok(asset.response()) } else { Err(Problem::method("GET, HEAD")) };
-        }
-        let is_post = matches!(&*path, "/v1/config/validate" | "/v1/explain" | "/v1/simulate");
-        match (is_post, request.method() == Method::POST, is_read) {
-            (true, true, _) | (false, _, true) => {}
-            (true, false, _) => return Err(Problem::method("POST")),
-            (false, _, false) => return Err(Problem::method("GET, HEAD")),
-        }
-        let takes_time = matches!(&*path, "/v1/config/validate" | "/v1/simulate");
-        let may = if takes_time { rights.simulate } else { rights.read };
-        if !may {
-            return Err(Problem::unauthorized());
-        }
-        if !is_post {
-            return self.show(&path, request.uri().query().unwrap_or_default()).await;
-        }
-        let max = if path == "/v1/config/validate" { validate::MAX_BYTES } else { MAX_BODY_BYTES };
-        let (head, body) = request.into_parts();
-        let body = read(body, max, body::WITHIN).await.map_err(Problem::unread)?;
-        let Shared { view, readings, .. } = &*self.shared;
-        match &*path {
-            "/v1/config/validate" => validate::call(readings, &head.headers, &body).await,
-            "/v1/explain" => inspect::explain(&**view, &body).await,
-            #[cfg(feature = "dashboard")]
-            "/v1/simulate" => {
-                let Shared { observe, replays, .. } = &*self.shared;
-                dashboard::simulate(observe, replays, &body).await
-            }
-            _ => Err(Problem::not_found()),
-        }
+        let works = works.route("/v1/simulate", post(dashboard::simulate));
+        let works = works.route_layer(from_fn_with_state(Right::Admin, needs));
+        let routes = reads.merge(works).layer(map_response(uncached));
+        #[cfg(feature = "dashboard")]
+        let routes = routes.merge(dashboard::page());
+        routes.with_state(Arc::clone(&self.shared))
     }
+}
 
-    async fn show(&self, path: &str, query: &str) -> Result<Response<Body>, Problem> {
-        let Shared { observe, view, .. } = &*self.shared;
-        let rule = reply::field(query, "rule");
-        match path {
-            "/metrics" => Ok(full(metrics::CONTENT_TYPE, metrics::render(observe, view))),
-            "/v1/rules" => {
-                let overview = Overview::of(observe, &**view, rule.as_deref(), true);
-                if overview.detail.is_none()
-                    && let Some(rule) = rule
-                {
-                    return Err(Problem::no_rule(&rule));
-                }
-                json(&overview)
-            }
-            "/v1/top" => {
-                let rule =
-                    rule.ok_or_else(|| Problem::bad("no `rule`; write /v1/top?rule=NAME"))?;
-                let record = observe.record(&rule).ok_or_else(|| Problem::no_rule(&rule))?;
-                let max = reply::field(query, "most").map_or(Some(TOP), |max| max.parse().ok());
-                let max = max.ok_or_else(|| Problem::bad("`most` is not a number"))?;
-                json(&Tops::of(&record, max))
-            }
-            "/v1/config" => json(&Config::of(view.rules().as_deref(), observe.status())),
-            "/v1/events" => self.events(rule),
-            _ => match path.strip_prefix("/v1/keys/") {
-                Some(rest) => inspect::key(&**view, rest).await,
-                None => Err(Problem::not_found()),
-            },
-        }
-    }
+/// Refuses requests without the right.
+async fn needs(
+    State(right): State<Right>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Refused> {
+    caller.needs(right)?;
+    Ok(next.run(request).await)
+}
 
-    fn events(&self, rule: Option<String>) -> Result<Response<Body>, Problem> {
-        if let Some(rule) =
-            rule.as_deref().filter(|rule| self.shared.observe.record(rule).is_none())
-        {
-            return Err(Problem::no_rule(rule));
-        }
-        let permit = StreamPermit::take(&self.shared.streams).ok_or_else(Problem::busy)?;
-        let shared = Arc::clone(&self.shared);
-        let events = Events::new(permit, move || {
-            if shared.is_closing.load(Ordering::Relaxed) {
-                return None;
-            }
-            let overview = Overview::of(&shared.observe, &*shared.view, rule.as_deref(), false);
-            serde_json::to_string(&overview).ok()
-        });
-        Ok(reply::events(Body::stream(events)))
+/// Adds header fields against caching and content sniffing.
+async fn uncached(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    response
+}
+
+impl Shared {
+    /// Returns the record of a rule.
+    pub(super) fn record(&self, rule: &str) -> Result<Arc<Record>, Refused> {
+        self.observe.record(rule).ok_or_else(|| {
+            let name = rule.chars().take(256).collect::<String>().into();
+            EngineError::NoSuchRule { name, known: "/v1/rules has those with figures".into() }
+                .into()
+        })
     }
+}
+
+async fn scrape(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
+    let text = metrics::render(&shared.observe, &shared.view);
+    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text)
+}
+
+async fn rules(State(shared): State<Arc<Shared>>, address: Uri) -> Result<Json<Overview>, Refused> {
+    let record = parameter(&address, "rule").map(|rule| shared.record(&rule)).transpose()?;
+    Ok(Json(Overview::of(&shared.observe, &*shared.view, record.as_deref(), true)))
+}
+
+async fn top(State(shared): State<Arc<Shared>>, address: Uri) -> Result<Json<Tops>, Refused> {
+    let missing = || Refused::invalid("?rule", "no `rule`; write /v1/top?rule=NAME");
+    let record = shared.record(&parameter(&address, "rule").ok_or_else(missing)?)?;
+    let most = parameter(&address, "most").map_or(Ok(TOP), |most| most.parse());
+    let most = most.map_err(|_| Refused::invalid("?most", "not a number"))?;
+    Ok(Json(Tops::of(&record, most)))
+}
+
+async fn config(State(shared): State<Arc<Shared>>) -> Json<Config> {
+    Json(Config::of(shared.view.rules().as_deref(), shared.observe.status()))
 }

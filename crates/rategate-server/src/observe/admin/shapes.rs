@@ -202,18 +202,17 @@ pub(super) struct Config {
 }
 
 impl Overview {
-    /// Returns the current figures, with the details of the named rule. Its curve is complete if
+    /// Returns the current figures, with the details of a rule. Its curve is complete if
     /// `with_curve`, and otherwise has the last `FEW_SECONDS` only.
     pub(super) fn of(
         observe: &Observe,
         view: &dyn View,
-        rule: Option<&str>,
+        rule: Option<&Record>,
         with_curve: bool,
     ) -> Self {
         let rules = observe.records().iter().map(|record| Live::of(record, view)).collect();
-        let detail = rule
-            .and_then(|name| observe.record(name))
-            .map(|record| Detail::of(&record, if with_curve { usize::MAX } else { FEW_SECONDS }));
+        let seconds = if with_curve { usize::MAX } else { FEW_SECONDS };
+        let detail = rule.map(|record| Detail::of(record, seconds));
         let now_s = super::super::seconds(view.now_ns());
         Self { now_s, service: Service::of(observe.status(), view), rules, detail }
     }

@@ -1,21 +1,23 @@
 //! Validation of a configuration: reports its problems, and puts nothing into force.
 
-use http::Response;
-use http::header::{CONTENT_TYPE, HeaderMap};
-use serde::Serialize;
-use tokio::sync::Semaphore;
+use std::sync::Arc;
 
-use super::reply::{Problem, json};
-use crate::config::{self, ConfigError, Loaded, Problem as ConfigProblem};
-use crate::protocol::body::Body;
+use axum::Json;
+use axum::extract::{Request, State};
+use http::header::CONTENT_TYPE;
+use serde::Serialize;
+
+use super::Shared;
+use crate::config::{self, ConfigError, Loaded, Problem};
+use crate::protocol::http::{Refused, WITHIN, read};
 
 /// The maximum length of a configuration, in bytes.
-pub(super) const MAX_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 /// The maximum number of problems in an answer. The rest is counted.
 const MAX_REPORTED: usize = 50;
 
 #[derive(Debug, Serialize)]
-struct Validated {
+pub(super) struct Validated {
     is_valid: bool,
     /// The digest of its text and the number of its rules. `None` if it is invalid.
     hash: Option<String>,
@@ -35,31 +37,29 @@ struct ReportedProblem {
     column: Option<usize>,
 }
 
-/// Reads a text as a single file, in Envoy's format if its content type contains "yaml". One at a
-/// time, on a blocking thread.
+/// Answers `POST /v1/config/validate`. Reads a text as a single file, in Envoy's format if its
+/// content type contains "yaml". One at a time, on a blocking thread.
 pub(super) async fn call(
-    one: &Semaphore,
-    headers: &HeaderMap,
-    body: &[u8],
-) -> Result<Response<Body>, Problem> {
-    let _only = one.try_acquire().map_err(|_| Problem::busy())?;
-    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let name = if kind.contains("yaml") { "body.yaml" } else { "body.toml" };
-    let text =
-        std::str::from_utf8(body).map_err(|_| Problem::bad("the body is not valid UTF-8"))?;
-    let text = text.to_owned();
+    State(shared): State<Arc<Shared>>,
+    request: Request,
+) -> Result<Json<Validated>, Refused> {
+    let (head, body) = request.into_parts();
+    let body = read(body, MAX_BYTES, WITHIN).await?;
+    let _only = shared.readings.try_acquire().map_err(|_| Refused::Busy)?;
+    let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let is_yaml = kind.is_some_and(|kind| kind.contains("yaml"));
+    let name = if is_yaml { "body.yaml" } else { "body.toml" };
+    let text = String::from_utf8(body.into())
+        .map_err(|_| Refused::invalid("", "the body is not valid UTF-8"))?;
     let read = tokio::task::spawn_blocking(move || config::load_foreign(name, &text)).await;
-    match read {
-        Ok(read) => json(&Validated::of(&read)),
-        Err(_) => Err(Problem::bad("the configuration cannot be read")),
-    }
+    let read = read.map_err(|_| Refused::invalid("", "the configuration cannot be read"))?;
+    Ok(Json(Validated::of(&read)))
 }
 
 impl Validated {
     fn of(read: &Result<Loaded, ConfigError>) -> Self {
-        let reported = |all: &[ConfigProblem]| {
-            all.iter().take(MAX_REPORTED).map(ReportedProblem::of).collect()
-        };
+        let reported =
+            |all: &[Problem]| all.iter().take(MAX_REPORTED).map(ReportedProblem::of).collect();
         match read {
             Ok(Loaded { rules, hash, warnings, .. }) => Self {
                 is_valid: true,
@@ -82,7 +82,7 @@ impl Validated {
 }
 
 impl ReportedProblem {
-    fn of(problem: &ConfigProblem) -> Self {
+    fn of(problem: &Problem) -> Self {
         Self {
             message: problem.message().to_owned(),
             help: problem.help_text().map(str::to_owned),

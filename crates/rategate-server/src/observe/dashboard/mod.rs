@@ -5,6 +5,6 @@ mod page;
 mod recorder;
 mod simulate;
 
-pub(super) use self::page::find;
+pub(super) use self::page::routes as page;
 pub(super) use self::recorder::{Budget, Recorder};
 pub(super) use self::simulate::call as simulate;

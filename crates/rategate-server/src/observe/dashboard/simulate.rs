@@ -4,18 +4,19 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Response;
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
 use rategate::keyed::{Replay, ReplayOutcome};
 use rategate::policy::Anchor;
 use rategate::{AnyPolicy, FixedWindow, Gcra, Rate, SlidingLog};
 use serde::{Deserialize, Serialize};
-use tokio::sync::Semaphore;
 
 use super::recorder::{Arrival, Recorded};
-use crate::observe::admin::reply::{Problem, json};
-use crate::observe::{Observe, seconds, summary};
-use crate::protocol::body::Body;
-use crate::protocol::object::{self, Object};
+use crate::observe::admin::{MAX_BODY_BYTES, Shared};
+use crate::observe::{seconds, summary};
+use crate::protocol::http::{Refused, WITHIN, read};
+use crate::protocol::json;
 use crate::rule::Limit;
 
 /// The maximum number of decisions for one limit.
@@ -29,7 +30,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 struct SimulationRequest {
     rule: String,
     /// The limit to be tried.
-    limit: Object<Candidate>,
+    limit: Candidate,
 }
 
 /// A limit of a number of permits in each period.
@@ -57,7 +58,7 @@ enum Algorithm {
 }
 
 #[derive(Debug, Serialize)]
-struct Simulated {
+pub(in crate::observe) struct Simulated {
     rule: String,
     from_ms: u64,
     until_ms: u64,
@@ -97,20 +98,20 @@ struct Bars {
 
 /// Answers `POST /v1/simulate`. Only one replay runs at a time.
 pub(in crate::observe) async fn call(
-    observe: &Arc<Observe>,
-    replays: &Arc<Semaphore>,
-    body: &[u8],
-) -> Result<Response<Body>, Problem> {
-    let request: SimulationRequest =
-        object::read(body).map_err(|error| Problem::bad(error.to_string()))?;
-    let record = observe.record(&request.rule).ok_or_else(|| Problem::no_rule(&request.rule))?;
+    State(shared): State<Arc<Shared>>,
+    body: Body,
+) -> Result<Json<Simulated>, Refused> {
+    let body = read(body, MAX_BODY_BYTES, WITHIN).await?;
+    let request: SimulationRequest = json::read(&body)?;
+    let record = shared.record(&request.rule)?;
     let rule = record.rule.load_full();
     let rule = rule.ok_or_else(|| {
-        Problem::bad("this stands for several limits: there is none to compare with")
+        Refused::invalid("/rule", "it stands for several limits: there is none to compare with")
     })?;
     if summary::counts_in_flight(&rule) {
-        return Err(Problem::bad(
-            "rule: it counts calls in flight, and arrivals do not say when calls end; \
+        return Err(Refused::invalid(
+            "/rule",
+            "it counts calls in flight, and arrivals do not say when calls end; \
              only limits over time can be replayed",
         ));
     }
@@ -119,21 +120,22 @@ pub(in crate::observe) async fn call(
         Limit::Counted(window) => window.granting(),
         Limit::Unlimited | Limit::Exempt | Limit::Nothing => None,
     };
-    let candidate = request.limit.0.policy(in_force.as_ref())?;
-    let permit = Arc::clone(replays).try_acquire_owned().map_err(|_| Problem::busy())?;
+    let candidate = request.limit.policy(in_force.as_ref())?;
+    let permit = Arc::clone(&shared.replays).try_acquire_owned().map_err(|_| Refused::Busy)?;
     let name = record.name.to_string();
     let simulated = tokio::task::spawn_blocking(move || {
         // The permit is held while the replay runs, even if the client disconnects.
         let _permit = permit;
         Simulated::of(name, record.recorder.read(), in_force.as_ref(), &candidate)
     });
-    json(&simulated.await.map_err(|error| Problem::bad(error.to_string()))?)
+    let simulated = simulated.await.map_err(|error| Refused::invalid("", error.to_string()))?;
+    Ok(Json(simulated))
 }
 
 impl Candidate {
     /// Returns the limit, by default with the algorithm in force.
-    fn policy(&self, in_force: Option<&AnyPolicy>) -> Result<AnyPolicy, Problem> {
-        let bad = |error: &dyn std::fmt::Display| Problem::bad(format!("limit: {error}"));
+    fn policy(&self, in_force: Option<&AnyPolicy>) -> Result<AnyPolicy, Refused> {
+        let bad = |error: &dyn std::fmt::Display| Refused::invalid("/limit", error.to_string());
         let period_ns = self.period_ms.saturating_mul(1_000_000);
         let algorithm = match (self.algorithm, in_force) {
             (Algorithm::Same, Some(AnyPolicy::SlidingLog(_))) => Algorithm::SlidingLog,
@@ -145,7 +147,7 @@ impl Candidate {
             (other, _) => other,
         };
         if self.burst.is_some() && algorithm != Algorithm::Gcra {
-            return Err(Problem::bad("limit: only `gcra` has a burst"));
+            return Err(Refused::invalid("/limit", "only `gcra` has a burst"));
         }
         match algorithm {
             Algorithm::SlidingLog => {

@@ -6,9 +6,11 @@ mod status;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Method, Request, Response};
-use hyper::body::Body as HttpBody;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::response::{IntoResponse as _, Response};
+use axum::{BoxError, Extension};
+use http::header::CONTENT_TYPE;
+use http::{Method, Request};
 use tonic::codec::{Codec as _, EncodeBody, SingleMessageCompressionOverride};
 use tonic::codegen::{Service as _, tokio_stream};
 use tonic::service::Routes;
@@ -21,8 +23,7 @@ use crate::messages::rls::rate_limit_service_server::{
     RateLimitService, RateLimitServiceServer, SERVICE_NAME,
 };
 use crate::messages::rls::{RateLimitRequest, RateLimitResponse};
-use crate::net::{Access, RefusalReason, Right, TokenShown};
-use crate::protocol::body::{Body, counted};
+use crate::net::{RefusalReason, Right, Rights};
 use crate::protocol::rls::{self, Decide, Options, RlsAnswer, RlsRequest};
 
 /// The bounds of calls.
@@ -40,7 +41,6 @@ pub struct Settings {
 #[derive(Clone, Debug)]
 pub struct Grpc {
     routes: Routes,
-    access: Access,
     settings: Settings,
 }
 
@@ -60,7 +60,7 @@ struct Caller {
 
 impl Grpc {
     /// Creates the services over an engine.
-    pub fn new<D>(engine: D, access: Access, health: &Health, settings: Settings) -> Self
+    pub fn new<D>(engine: D, health: &Health, settings: Settings) -> Self
     where
         D: Decide + Send + Sync + 'static,
     {
@@ -69,36 +69,30 @@ impl Grpc {
             RateLimitServiceServer::new(rls).max_decoding_message_size(settings.max_message_bytes);
         let health = health.server(settings.max_message_bytes);
         let routes = Routes::new(rls).add_service(health).prepare();
-        Self { routes, access, settings }
+        Self { routes, settings }
     }
 
-    /// Answers a request; `token_required` is `true` if it has to show the token.
+    /// Answers a request of a caller with these rights.
     ///
     /// Dropping the future cancels the call. Nothing is taken then unless the message was
     /// complete.
-    pub async fn call<B>(
-        &self,
-        mut request: Request<B>,
-        shown: TokenShown,
-        token_required: bool,
-    ) -> Response<Body>
+    pub async fn call<B>(&self, mut request: Request<B>, rights: Rights) -> Response
     where
         B: HttpBody<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+        B::Error: Into<BoxError>,
     {
         if request.method() != Method::POST {
             return refused(Status::unimplemented("gRPC is called by POST"));
         }
-        let may = |right| self.access.permits(right, shown, token_required).is_ok();
         let path = request.uri().path();
         // Orchestrators check the health of servers without a token.
-        if !may(Right::Ask) && !health::is_method(path) {
+        if !rights.has(Right::Ask) && !health::is_method(path) {
             return no_token();
         }
         let is_of_rls = path.strip_prefix('/').is_some_and(|path| path.starts_with(SERVICE_NAME));
         let refusal = Arc::default();
-        let caller = Caller { may_credit: may(Right::Credit), refusal: Arc::clone(&refusal) };
-        request.extensions_mut().insert(caller);
+        let may_credit = rights.has(Right::Credit);
+        request.extensions_mut().insert(Caller { may_credit, refusal: Arc::clone(&refusal) });
         let call = self.routes.clone().call(request);
         let Ok(Ok(response)) = tokio::time::timeout(self.settings.max_wait, call).await else {
             return refused(Status::deadline_exceeded("the call took too long"));
@@ -108,12 +102,12 @@ impl Grpc {
             return self.too_long();
         }
         let reason = refusal.get().copied().or_else(|| reason(status?.code()));
-        counted(response.map(Body::stream), reason)
+        (reason.map(Extension), response.map(Body::new)).into_response()
     }
 
     /// Denies a request over the size limit: proxies copy header fields of their clients into it,
     /// and let calls pass on errors.
-    fn too_long(&self) -> Response<Body> {
+    fn too_long(&self) -> Response {
         let denial = rls::response(&RlsAnswer::unread(), &self.settings.options);
         let codec = &mut ProstCodec::<RateLimitResponse, RateLimitRequest>::default();
         let message = EncodeBody::new_server(
@@ -123,9 +117,8 @@ impl Grpc {
             SingleMessageCompressionOverride::default(),
             None,
         );
-        let mut response = Response::new(Body::stream(message));
-        response.headers_mut().insert("content-type", tonic::metadata::GRPC_CONTENT_TYPE);
-        counted(response, Some(RefusalReason::TooLong))
+        let kind = [(CONTENT_TYPE, tonic::metadata::GRPC_CONTENT_TYPE)];
+        (Extension(RefusalReason::TooLong), kind, Body::new(message)).into_response()
     }
 }
 
@@ -152,13 +145,12 @@ impl<D: Decide + Send + Sync + 'static> RateLimitService for Rls<D> {
 }
 
 /// Builds the response to a call that does not show the token.
-pub(crate) fn no_token() -> Response<Body> {
+pub(crate) fn no_token() -> Response {
     refused(Status::unauthenticated("a token is needed: authorization: Bearer ..."))
 }
 
-fn refused(status: Status) -> Response<Body> {
-    let reason = reason(status.code());
-    counted(status.into_http(), reason)
+fn refused(status: Status) -> Response {
+    (reason(status.code()).map(Extension), status.into_http::<Body>()).into_response()
 }
 
 impl Default for Settings {

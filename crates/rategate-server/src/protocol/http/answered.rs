@@ -1,9 +1,9 @@
 //! The JSON reply to `POST /v1/check`.
 
-use std::cell::RefCell;
 use std::num::NonZeroU64;
 
-use bytes::Bytes;
+use axum::Json;
+use axum::response::{IntoResponse as _, Response};
 use rategate::charge::Settled;
 use serde::Serialize;
 use smallvec::SmallVec;
@@ -94,8 +94,8 @@ struct AnsweredItem<'a> {
     limits: Vec<Self>,
 }
 
-/// Returns the reply as JSON, at `now_ns` since 1970.
-pub(super) fn json(outcome: &Outcome, now_ns: u64) -> Bytes {
+/// Returns the reply, at `now_ns` since 1970.
+pub(super) fn json(outcome: &Outcome, now_ns: u64) -> Response {
     let results = outcome.answer.results.iter();
     let items: SmallVec<[AnsweredItem<'_>; 1]> =
         results.map(|result| AnsweredItem::of(result, outcome.reservation, now_ns)).collect();
@@ -116,20 +116,7 @@ pub(super) fn json(outcome: &Outcome, now_ns: u64) -> Bytes {
         }
     });
     let (allowed, taken, repeated) = (answer.allowed, *taken, *repeated);
-    written(&Answered { allowed, taken, lease, repeated, reservation, items: &items })
-}
-
-/// Writes a reply into a buffer of the thread, and returns it as bytes of exactly that length.
-pub(super) fn written(reply: &impl Serialize) -> Bytes {
-    thread_local! {
-        static BUFFER: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(1024));
-    }
-    BUFFER.with_borrow_mut(|buffer| {
-        buffer.clear();
-        // Serializing numbers and text cannot fail.
-        let _ = serde_json::to_writer(&mut *buffer, reply);
-        Bytes::copy_from_slice(buffer)
-    })
+    Json(Answered { allowed, taken, lease, repeated, reservation, items: &items }).into_response()
 }
 
 impl<'a> AnsweredItem<'a> {

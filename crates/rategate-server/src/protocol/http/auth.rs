@@ -17,11 +17,11 @@ use smallvec::{SmallVec, smallvec};
 
 use super::check_item::{CheckItem, Counter};
 use super::check_request::CheckRequest;
-use super::check_verb::time;
+use super::check_verb::Verb;
 use super::inline_limit::inline;
 use super::invalid::{Invalid, quoted};
-use super::json::{Key, MAX_VALUES, Text, Value};
 use super::query;
+use super::values::{Key, MAX_VALUES, Value, time};
 use crate::engine::UniqueId;
 use crate::units::whole;
 
@@ -31,8 +31,8 @@ const PERMITS: HeaderName = HeaderName::from_static("x-rategate-permits");
 
 /// A request of a proxy.
 #[derive(Debug)]
-pub(super) struct AuthRequest<'a> {
-    pub(super) check_request: CheckRequest<'a>,
+pub(super) struct AuthRequest {
+    pub(super) check_request: CheckRequest,
     /// The status of a denied request.
     pub(super) deny: StatusCode,
     /// The status of an allowed request.
@@ -61,11 +61,11 @@ struct Given<'a> {
     ttl: Option<Cow<'a, [u8]>>,
 }
 
-impl<'a> AuthRequest<'a> {
+impl AuthRequest {
     /// Parses a request. `client` returns the name of the client, as trusted proxies report it.
     pub(super) fn read(
-        uri: &'a Uri,
-        headers: &'a HeaderMap,
+        uri: &Uri,
+        headers: &HeaderMap,
         client: impl Fn() -> Option<String>,
     ) -> Result<Self, Invalid> {
         let mut given = Given::read(uri.query().unwrap_or_default())?;
@@ -85,17 +85,9 @@ impl<'a> AuthRequest<'a> {
         let keys = given.values(headers, from_field, client)?;
         let counter = match (given.rule, given.limit) {
             (Some(rule), None) => {
-                let name = Text(text(rule, "?rule")?);
-                let mut values: Vec<Value<'a>> = keys.into_iter().map(Value).collect();
-                let key = match (values.len(), values.pop()) {
-                    (1, Some(value)) => Some(Key::One(value)),
-                    (_, Some(last)) => {
-                        values.push(last);
-                        Some(Key::Many(values))
-                    }
-                    (_, None) => None,
-                };
-                Counter::Rule { name, key }
+                let name = text(rule, "?rule")?.into_owned();
+                let values = keys.into_iter().map(|key| Value(key.into_owned()));
+                Counter::Rule { name, key: Some(Key::Many(values.collect())) }
             }
             (None, Some(limit)) => {
                 let burst = number(given.burst.as_deref(), "?burst")?;
@@ -105,14 +97,15 @@ impl<'a> AuthRequest<'a> {
                 let (Some(key), None) = (keys.next(), keys.next()) else {
                     return Err(Invalid::at("?key", "several keys; a limit has one"));
                 };
-                Counter::Inline { limit, key: Value(key) }
+                Counter::Inline { limit, key: Value(key.into_owned()) }
             }
             _ => return Err(Invalid::at("?rule", "both a rule and a limit; write one of them")),
         };
         let item = CheckItem { counter, written: Some(permits), at_most: None, usage: None };
-        let mut check_request = CheckRequest::take(smallvec![item]);
+        let mut check_request = CheckRequest { items: smallvec![item], ..CheckRequest::default() };
         if let Some((id, ttl)) = reservation(given.id, given.ttl, headers)? {
-            check_request = check_request.reserving(id, ttl);
+            (check_request.verb, check_request.id) = (Verb::Reserve, Some(id));
+            check_request.ttl = ttl;
         }
         Ok(Self { check_request, deny, pass })
     }
@@ -226,7 +219,8 @@ fn reservation(
         let right = "an id is 32 hexadecimal digits, in the address or in the field that it names";
         Invalid::at("?id", format!("{given} is none; {right}"))
     })?;
-    let ttl = ttl.map(|ttl| time(&text(ttl, "?ttl")?, "?ttl")).transpose()?;
+    let invalid_ttl = |detail: String| Invalid::at("?ttl", detail);
+    let ttl = ttl.map(|ttl| time(&text(ttl, "?ttl")?).map_err(invalid_ttl)).transpose()?;
     Ok(Some((id, ttl)))
 }
 

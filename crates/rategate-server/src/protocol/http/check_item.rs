@@ -4,40 +4,40 @@ use serde::Deserialize;
 
 use super::inline_limit::inline;
 use super::invalid::Invalid;
-use super::json::{Descriptor, Key, Numbers, Pairs, Text, Value, Whole, given};
+use super::values::{Descriptor, Key, MAX_VALUES, Pairs, Value, given};
 use crate::engine::Inline;
 
 /// Permits of one counter.
 #[derive(Debug)]
-pub(super) struct CheckItem<'a> {
-    pub(super) counter: Counter<'a>,
+pub(super) struct CheckItem {
+    pub(super) counter: Counter,
     /// Absent if the request leaves them out.
     pub(super) written: Option<u64>,
     /// The maximum number of permits to hold, of which `permits` is the minimum.
     pub(super) at_most: Option<u64>,
     /// The units that were used, in place of permits.
-    pub(super) usage: Option<UsageOf<'a>>,
+    pub(super) usage: Option<UsageOf>,
 }
 
 /// The usage of a call: the number of each unit, and the model.
 #[derive(Debug)]
-pub(super) struct UsageOf<'a> {
-    pub(super) counts: Numbers<'a>,
-    pub(super) model: Option<Text<'a>>,
+pub(super) struct UsageOf {
+    pub(super) counts: Vec<(String, u64)>,
+    pub(super) model: Option<String>,
 }
 
 /// The address of a counter.
 #[derive(Debug)]
-pub(super) enum Counter<'a> {
+pub(super) enum Counter {
     /// The counter of a rule.
-    Rule { name: Text<'a>, key: Option<Key<'a>> },
+    Rule { name: String, key: Option<Key> },
     /// The counter of the rule that fits a descriptor best.
-    Descriptor { domain: Text<'a>, entries: Pairs<'a> },
+    Descriptor { domain: String, entries: Vec<(String, Value)> },
     /// The counter of a limit that the caller supplies.
-    Inline { limit: Inline, key: Value<'a> },
+    Inline { limit: Inline, key: Value },
 }
 
-impl CheckItem<'_> {
+impl CheckItem {
     /// Returns the number of permits, of which one is the default.
     pub(super) fn permits(&self) -> u64 {
         self.written.unwrap_or(u64::from(self.usage.is_none()))
@@ -45,23 +45,22 @@ impl CheckItem<'_> {
 }
 
 /// An item as written.
-#[derive(Deserialize)]
+#[derive(Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct WrittenItem<'a> {
-    #[serde(borrow)]
-    pub(super) rule: Option<Text<'a>>,
-    pub(super) domain: Option<Text<'a>>,
-    pub(super) descriptor: Option<Descriptor<'a>>,
-    pub(super) limit: Option<Text<'a>>,
-    pub(super) burst: Option<Whole>,
-    pub(super) key: Option<Key<'a>>,
+pub(super) struct WrittenItem {
+    pub(super) rule: Option<String>,
+    pub(super) domain: Option<String>,
+    pub(super) descriptor: Option<Descriptor>,
+    pub(super) limit: Option<String>,
+    pub(super) burst: Option<u64>,
+    pub(super) key: Option<Key>,
     #[serde(default, deserialize_with = "given")]
-    pub(super) permits: Option<Whole>,
+    pub(super) permits: Option<u64>,
     #[serde(default, deserialize_with = "given")]
-    pub(super) at_most: Option<Whole>,
+    pub(super) at_most: Option<u64>,
     #[serde(default, deserialize_with = "given")]
-    pub(super) usage: Option<Numbers<'a>>,
-    pub(super) model: Option<Text<'a>>,
+    pub(super) usage: Option<Pairs<u64>>,
+    pub(super) model: Option<String>,
 }
 
 /// The members that a verb accepts.
@@ -71,25 +70,9 @@ pub(super) struct Uses {
     pub(super) at_most: bool,
 }
 
-impl<'a> WrittenItem<'a> {
-    /// Returns `true` if the request leaves out all members.
-    pub(super) const fn is_empty(&self) -> bool {
-        let Self { rule, domain, descriptor, limit, burst, key, permits, at_most, usage, model } =
-            self;
-        rule.is_none()
-            && domain.is_none()
-            && descriptor.is_none()
-            && limit.is_none()
-            && burst.is_none()
-            && key.is_none()
-            && permits.is_none()
-            && at_most.is_none()
-            && usage.is_none()
-            && model.is_none()
-    }
-
+impl WrittenItem {
     /// Checks that the members make one item.
-    pub(super) fn checked(self, pointer: &str, uses: Uses) -> Result<CheckItem<'a>, Invalid> {
+    pub(super) fn checked(self, pointer: &str, uses: Uses) -> Result<CheckItem, Invalid> {
         let Self { rule, domain, descriptor, limit, burst, key, permits, at_most, usage, model } =
             self;
         if at_most.is_some() && (usage.is_some() || !uses.at_most) {
@@ -115,20 +98,21 @@ impl<'a> WrittenItem<'a> {
             return Err(Invalid::at(format!("{pointer}/usage"), detail));
         }
         let usage = match (usage, model) {
-            (Some(counts), model) => Some(UsageOf { counts, model }),
+            (Some(Pairs(counts)), model) => Some(UsageOf { counts, model }),
             (None, None) => None,
             (None, Some(_)) => {
                 return Err(Invalid::at(format!("{pointer}/model"), "it belongs to a `usage`"));
             }
         };
-        let written = permits.map(|permits| permits.0);
         let counter = match (rule, domain, descriptor, limit, burst, key) {
             (Some(name), None, None, None, None, key) => Counter::Rule { name, key },
             (None, Some(domain), Some(descriptor), None, None, None) => {
-                if domain.0.is_empty() || descriptor.0.is_empty() {
-                    return Err(Invalid::at(pointer, "an empty domain or descriptor"));
+                let entries = Vec::from(descriptor);
+                if domain.is_empty() || !(1..=MAX_VALUES).contains(&entries.len()) {
+                    let detail = "a descriptor has a domain, and 1 to 32 entries";
+                    return Err(Invalid::at(pointer, detail));
                 }
-                Counter::Descriptor { domain, entries: descriptor.0 }
+                Counter::Descriptor { domain, entries }
             }
             (None, None, None, Some(limit), burst, Some(key)) => {
                 let Key::One(key) = key else {
@@ -136,7 +120,7 @@ impl<'a> WrittenItem<'a> {
                     return Err(Invalid::at(format!("{pointer}/key"), detail));
                 };
                 let at = |member: &str| format!("{pointer}/{member}");
-                let limit = inline(&limit.0, burst.map(|burst| burst.0), at)?;
+                let limit = inline(&limit, burst, at)?;
                 Counter::Inline { limit, key }
             }
             (None, None, Some(_), None, None, None) => {
@@ -155,6 +139,6 @@ impl<'a> WrittenItem<'a> {
                 return Err(Invalid::at(pointer, detail));
             }
         };
-        Ok(CheckItem { counter, written, at_most: at_most.map(|most| most.0), usage })
+        Ok(CheckItem { counter, written: permits, at_most, usage })
     }
 }

@@ -7,8 +7,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::response::Response;
+use http::Request;
 use http::header::CONTENT_TYPE;
-use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -18,7 +19,6 @@ use tokio::time::sleep;
 
 use super::watched::{Activity, Watch, Watched};
 use crate::net::{RefusalReason, WakeGate};
-use crate::protocol::body::Body;
 
 /// The bounds of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ pub async fn serve_connection<S, A, F>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     A: Fn(Request<Incoming>) -> F + Send + 'static,
-    F: Future<Output = Response<Body>> + Send + 'static,
+    F: Future<Output = Response> + Send + 'static,
 {
     let activity = Arc::<Activity>::default();
     let io = TokioIo::new(Watched::new(stream, Arc::clone(&activity)));

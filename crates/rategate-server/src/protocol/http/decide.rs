@@ -5,13 +5,13 @@ use std::num::NonZeroU64;
 use rategate::Clock;
 use smallvec::{SmallVec, smallvec};
 
-use super::Api;
+use super::Checks;
 use super::check_item::{CheckItem, Counter, UsageOf};
 use super::check_request::CheckRequest;
 use super::check_verb::Verb;
 use super::invalid::Invalid;
-use super::json::{Key, Pairs};
-use super::problem::Refused;
+use super::refused::Refused;
+use super::values::{Key, Value};
 use crate::engine::{
     self, Answer, Cost, Decided, EngineError, Item, Lease, LeaseVerb, Request, Reserved, Target,
     UniqueId, Verdict,
@@ -45,12 +45,9 @@ pub(super) struct Reservation {
 /// The maximum number of tries to take fewer permits while other callers take them.
 const MAX_TRIES: usize = 4;
 
-impl<C: Clock + Clone + 'static> Api<C> {
+impl<C: Clock + Clone + 'static> Checks<C> {
     /// Decides a request.
-    pub(super) async fn decide(
-        &self,
-        check_request: &CheckRequest<'_>,
-    ) -> Result<Outcome, Refused> {
+    pub(super) async fn decide(&self, check_request: &CheckRequest) -> Result<Outcome, Refused> {
         let verb = match check_request.verb {
             Verb::Take if check_request.at_most => return self.take_at_most(check_request).await,
             Verb::Take => engine::Verb::Take,
@@ -74,7 +71,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
 
     /// Takes as many permits as available: the same number of each item, and at most the smallest
     /// number requested.
-    async fn take_at_most(&self, check_request: &CheckRequest<'_>) -> Result<Outcome, Refused> {
+    async fn take_at_most(&self, check_request: &CheckRequest) -> Result<Outcome, Refused> {
         let mut permits = check_request.items.iter().map(CheckItem::permits).min().unwrap_or(0);
         let mut tries = 1_usize;
         loop {
@@ -94,7 +91,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
     /// Takes, renews or releases the lease of one rule.
     async fn lease(
         &self,
-        check_request: &CheckRequest<'_>,
+        check_request: &CheckRequest,
         verb: LeaseVerb,
     ) -> Result<Outcome, Refused> {
         let name = check_request.lease.unwrap_or_else(UniqueId::random);
@@ -102,7 +99,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
             [item @ CheckItem { counter: Counter::Rule { name: rule, .. }, .. }] => {
                 let KeyValues { values, .. } = self.key_values_of(check_request, 0, item)?;
                 let permits = item.permits();
-                let lease = Lease { name, rule: &rule.0, values: &values, permits };
+                let lease = Lease { name, rule, values: &values, permits };
                 self.engine.lease(verb, &lease)
             }
             // Parsing refuses such requests.
@@ -113,7 +110,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
     }
 
     /// Makes, commits or cancels a reservation.
-    async fn reservation(&self, check_request: &CheckRequest<'_>) -> Result<Outcome, Refused> {
+    async fn reservation(&self, check_request: &CheckRequest) -> Result<Outcome, Refused> {
         let id = check_request.id.unwrap_or_else(UniqueId::random);
         let key_values = self.key_values(check_request)?;
         let items = check_request.engine_items(&key_values, None);
@@ -146,7 +143,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
     /// Decides a request that is made once.
     async fn once(
         &self,
-        check_request: &CheckRequest<'_>,
+        check_request: &CheckRequest,
         id: UniqueId,
         verb: engine::Verb,
     ) -> Result<Outcome, Refused> {
@@ -162,21 +159,10 @@ impl<C: Clock + Clone + 'static> Api<C> {
     /// Submits all items, each with its own permits or with the given number.
     fn ask(
         &self,
-        check_request: &CheckRequest<'_>,
+        check_request: &CheckRequest,
         verb: engine::Verb,
         permits: Option<u64>,
     ) -> Result<Decided, Refused> {
-        if let ([item], engine::Verb::Take | engine::Verb::Peek) =
-            (check_request.items.as_slice(), verb)
-            && let Counter::Inline { limit, key } = &item.counter
-        {
-            let permits = permits.unwrap_or(item.permits());
-            let result = self.engine.inline(*limit, &key.0, verb, permits);
-            return Ok(Decided::Now(result.map(|result| Answer {
-                allowed: !result.verdict.is_over(),
-                results: smallvec![result],
-            })));
-        }
         let key_values = self.key_values(check_request)?;
         let items: SmallVec<[Item<'_>; 1]> =
             check_request.engine_items(&key_values, permits).collect();
@@ -186,7 +172,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
     /// Returns the values or the entries of all items.
     fn key_values<'a>(
         &self,
-        check_request: &'a CheckRequest<'_>,
+        check_request: &'a CheckRequest,
     ) -> Result<SmallVec<[KeyValues<'a>; 1]>, Refused> {
         let items = check_request.items.iter().enumerate();
         items.map(|(index, item)| self.key_values_of(check_request, index, item)).collect()
@@ -195,9 +181,9 @@ impl<C: Clock + Clone + 'static> Api<C> {
     /// Returns the values or the entries of the item at an index, in the engine's form.
     fn key_values_of<'a>(
         &self,
-        check_request: &CheckRequest<'_>,
+        check_request: &CheckRequest,
         index: usize,
-        item: &'a CheckItem<'_>,
+        item: &'a CheckItem,
     ) -> Result<KeyValues<'a>, Refused> {
         let mut key_values = KeyValues::default();
         match &item.counter {
@@ -206,18 +192,18 @@ impl<C: Clock + Clone + 'static> Api<C> {
                     Key::One(value) => smallvec![&*value.0],
                     Key::Many(values) => values.iter().map(|value| &*value.0).collect(),
                     Key::Named(named) => {
-                        self.in_order(&name.0, named, || check_request.pointer(index))?
+                        self.in_order(name, named, || check_request.pointer(index))?
                     }
                 };
             }
             Counter::Descriptor { entries, .. } => {
-                let pairs = entries.iter().map(|(name, value)| (name.0.as_bytes(), &*value.0));
+                let pairs = entries.iter().map(|(name, value)| (name.as_bytes(), &*value.0));
                 key_values.entries = pairs.collect();
             }
             Counter::Rule { key: None, .. } | Counter::Inline { .. } => {}
         }
         if let Some(UsageOf { counts, .. }) = &item.usage {
-            key_values.usage = counts.0.iter().map(|(unit, count)| (&*unit.0, count.0)).collect();
+            key_values.usage = counts.iter().map(|(unit, count)| (&**unit, *count)).collect();
         }
         Ok(key_values)
     }
@@ -226,7 +212,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
     fn in_order<'a>(
         &self,
         name: &str,
-        named: &'a Pairs<'_>,
+        named: &'a [(String, Value)],
         pointer: impl Fn() -> String,
     ) -> Result<SmallVec<[&'a [u8]; 2]>, Refused> {
         let Some(rule) = self.engine.rule_named(name) else {
@@ -236,7 +222,7 @@ impl<C: Clock + Clone + 'static> Api<C> {
             return Err(Refused::EngineError(fault, pointer));
         };
         let entries = || rule.entries.iter().filter(|entry| entry.value.varies());
-        let find = |key: &str| named.iter().find(|(name, _)| name.0 == key);
+        let find = |key: &str| named.iter().find(|(name, _)| name == key);
         let values = entries().map(|entry| find(&entry.key).map(|(_, value)| &*value.0));
         match values.collect::<Option<SmallVec<_>>>() {
             Some(values) if values.len() == named.len() => Ok(values),
@@ -257,7 +243,7 @@ struct KeyValues<'a> {
     entries: SmallVec<[(&'a [u8], &'a [u8]); 2]>,
 }
 
-impl CheckRequest<'_> {
+impl CheckRequest {
     /// Returns the items in the engine's form, each with its own permits or with the given number.
     fn engine_items<'a, 'b: 'a>(
         &'a self,
@@ -267,16 +253,14 @@ impl CheckRequest<'_> {
         let items = self.items.iter().zip(all);
         items.map(move |(item, KeyValues { values, entries, usage })| {
             let target = match &item.counter {
-                Counter::Rule { name, .. } => Target::Rule { name: &name.0, values },
+                Counter::Rule { name, .. } => Target::Rule { name, values },
                 Counter::Descriptor { domain, .. } => {
-                    Target::Descriptor { domain: &domain.0, entries, limit: None }
+                    Target::Descriptor { domain, entries, limit: None }
                 }
                 Counter::Inline { limit, key } => Target::Inline { limit: *limit, key: &key.0 },
             };
-            let usage = item
-                .usage
-                .as_ref()
-                .map(|of| Usage { counts: usage, model: of.model.as_ref().map(|model| &*model.0) });
+            let usage =
+                item.usage.as_ref().map(|of| Usage { counts: usage, model: of.model.as_deref() });
             let at_most = item.at_most;
             Item { at_most, usage, ..Item::of(target, permits.unwrap_or(item.permits())) }
         })
@@ -316,7 +300,7 @@ impl Outcome {
 /// says so.
 fn or_denied(
     decided: Result<Reserved, EngineError>,
-    check_request: &CheckRequest<'_>,
+    check_request: &CheckRequest,
 ) -> Result<Reserved, Refused> {
     let decided = match (check_request.verb, &decided) {
         (Verb::Charge | Verb::Refund, _) | (_, Err(EngineError::TooManyReservations { .. })) => {
@@ -329,7 +313,7 @@ fn or_denied(
 
 /// Waits for the decision. Where a full table cannot count a request, taking is denied. A credit
 /// grants nothing, so its error is reported.
-async fn answered(decided: Decided, check_request: &CheckRequest<'_>) -> Result<Answer, Refused> {
+async fn answered(decided: Decided, check_request: &CheckRequest) -> Result<Answer, Refused> {
     let answer = decided.answer().await;
     let answer = match check_request.verb {
         Verb::Take | Verb::Peek | Verb::Lease => {
@@ -341,15 +325,15 @@ async fn answered(decided: Decided, check_request: &CheckRequest<'_>) -> Result<
 }
 
 /// Returns a fault with the pointer of the first item that it can concern.
-fn refused(fault: EngineError, check_request: &CheckRequest<'_>) -> Refused {
-    let is_about = |item: &CheckItem<'_>| match (&fault, &item.counter) {
+fn refused(fault: EngineError, check_request: &CheckRequest) -> Refused {
+    let is_about = |item: &CheckItem| match (&fault, &item.counter) {
         (EngineError::NoSuchRule { name: rule, .. }, Counter::Rule { name, .. }) => {
-            name.0.starts_with(&**rule)
+            name.starts_with(&**rule)
         }
         (
             EngineError::Values { rule, .. } | EngineError::OtherValue { rule, .. },
             Counter::Rule { name, .. },
-        ) => *name.0 == **rule,
+        ) => **name == **rule,
         (EngineError::Limit(_) | EngineError::Rate(_), Counter::Inline { limit, .. }) => {
             limit.bucket().is_err()
         }

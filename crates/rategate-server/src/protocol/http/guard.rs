@@ -17,11 +17,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::header::{CONNECTION, FORWARDED, HOST, ORIGIN, VIA};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Version};
 
 use super::Caller;
-use super::problem::Refused;
-use crate::protocol::body::Body;
+use super::refused::Refused;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -121,13 +120,11 @@ impl Guard {
     }
 }
 
-impl OriginRefusal {
-    /// Returns the response to the refused request.
-    #[must_use]
-    pub fn response(self) -> Response<Body> {
-        match self {
-            Self::Page => Refused::OtherSite.response(),
-            Self::Name => Refused::OtherHost.response(),
+impl From<OriginRefusal> for Refused {
+    fn from(refusal: OriginRefusal) -> Self {
+        match refusal {
+            OriginRefusal::Page => Self::OtherSite,
+            OriginRefusal::Name => Self::OtherHost,
         }
     }
 }
@@ -196,154 +193,129 @@ fn is_port(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Builds a request from its request line and fields.
-    fn request(line: &str, fields: &[(&str, &str)]) -> Request<()> {
+    /// Builds a request from its request line and fields, like `host: a | origin: http://b`.
+    fn request(line: &str, fields: &str) -> Request<()> {
         let (method, uri) = line.split_once(' ').unwrap();
         let mut request = Request::builder().method(method).uri(uri);
-        for (name, value) in fields {
-            request = request.header(*name, *value);
+        for field in fields.split(" | ").filter(|field| !field.is_empty()) {
+            let (name, value) = field.split_once(": ").unwrap();
+            request = request.header(name, value);
         }
         request.body(()).unwrap()
     }
 
-    fn admit(line: &str, fields: &[(&str, &str)]) -> Result<(), OriginRefusal> {
+    fn admit(line: &str, fields: &str) -> Result<(), OriginRefusal> {
         let guard = Guard::new(&["limits.example".to_owned()], true);
         guard.admit(&request(line, fields), &Caller::default())
     }
 
-    const HERE: (&str, &str) = ("host", "127.0.0.1:8080");
-    const DECIDING: [&str; 4] = ["/v1/check", "/json", "/v1/simulate", "/v1/explain"];
+    const PAGE: Result<(), OriginRefusal> = Err(OriginRefusal::Page);
+    const NAME: Result<(), OriginRefusal> = Err(OriginRefusal::Name);
 
     #[test]
-    fn requests_of_programs_need_no_origin() {
-        for path in DECIDING {
-            let line = format!("POST {path}");
-            for host in ["127.0.0.1:8080", "rategate", "shop.example", ""] {
-                assert_eq!(admit(&line, &[("host", host), ("user-agent", "curl/8")]), Ok(()));
-            }
-            assert_eq!(admit(&line, &[]), Ok(()));
-        }
-    }
-
-    #[test]
-    fn pages_of_other_sites_decide_nothing() {
-        let others = [
-            ("origin", "http://evil.example"),
-            ("origin", "null"),
-            ("origin", ""),
-            ("origin", "http://127.0.0.1:3000"),
-            ("origin", "http://127.0.0.1:80800"),
-            ("origin", "http://localhost:8080"),
-            ("origin", "http://limits.example.evil.example"),
-            ("sec-fetch-site", "cross-site"),
-            ("sec-fetch-site", "same-site"),
-            ("sec-fetch-site", "whatever"),
-        ];
-        for path in DECIDING {
-            for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
-                for other in others {
-                    let admitted = admit(&format!("{method} {path}"), &[HERE, other]);
-                    assert_eq!(admitted, Err(OriginRefusal::Page), "{method} {path} {other:?}");
+    fn deciding_is_by_the_page() {
+        let paths = ["/v1/check", "/json", "/v1/simulate", "/v1/explain"];
+        for (fields, expected) in [
+            // Programs, by any name.
+            ("", Ok(())),
+            ("host: 127.0.0.1:8080 | user-agent: curl/8", Ok(())),
+            ("host: rategate", Ok(())),
+            ("host: shop.example", Ok(())),
+            // Pages of other sites.
+            ("host: 127.0.0.1:8080 | origin: http://evil.example", PAGE),
+            ("host: 127.0.0.1:8080 | origin: null", PAGE),
+            ("host: 127.0.0.1:8080 | origin: ", PAGE),
+            ("host: 127.0.0.1:8080 | origin: http://127.0.0.1:3000", PAGE),
+            ("host: 127.0.0.1:8080 | origin: http://127.0.0.1:80800", PAGE),
+            ("host: 127.0.0.1:8080 | origin: http://localhost:8080", PAGE),
+            ("host: 127.0.0.1:8080 | origin: http://limits.example.evil.example", PAGE),
+            ("host: 127.0.0.1:8080 | sec-fetch-site: cross-site", PAGE),
+            ("host: 127.0.0.1:8080 | sec-fetch-site: same-site", PAGE),
+            ("host: 127.0.0.1:8080 | sec-fetch-site: whatever", PAGE),
+            ("host: a.b | origin: http://127.0.0.1:8080 | origin: http://evil.example", NAME),
+            ("host: [::1] | origin: http://[::1] | origin: http://evil.example", PAGE),
+            // Our own page, and those that are listed.
+            ("host: 127.0.0.1:8080 | origin: http://127.0.0.1:8080", Ok(())),
+            ("host: LocalHost:8080 | origin: http://localhost:8080", Ok(())),
+            ("host: [::1]:8080 | origin: http://[::1]:8080", Ok(())),
+            ("host: limits.example | origin: https://limits.example", Ok(())),
+            // A proxy forwards the request under this service's address.
+            ("host: 127.0.0.1:8080 | origin: https://Limits.example:444", Ok(())),
+            ("host: 127.0.0.1:8080 | sec-fetch-site: same-origin", Ok(())),
+            ("host: 127.0.0.1:8080 | sec-fetch-site: none", Ok(())),
+            // A name that is made to point here.
+            ("host: evil.example:8080 | origin: http://evil.example:8080", NAME),
+        ] {
+            for path in paths {
+                for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
+                    let line = format!("{method} {path}");
+                    assert_eq!(admit(&line, fields), expected, "{line} {fields}");
                 }
             }
         }
-        let own = ("origin", "http://127.0.0.1:8080");
-        let two = [HERE, own, ("origin", "http://evil.example")];
-        assert_eq!(admit("POST /v1/check", &two), Err(OriginRefusal::Page));
+        let absolute = request("POST http://localhost:8080/json", "origin: http://localhost:8080");
+        assert_eq!(Guard::new(&[], true).admit(&absolute, &Caller::default()), Ok(()));
     }
 
     #[test]
-    fn our_own_page_may_and_those_that_are_listed() {
-        let own = [
-            [HERE, ("origin", "http://127.0.0.1:8080")],
-            [("host", "LocalHost:8080"), ("origin", "http://localhost:8080")],
-            [("host", "[::1]:8080"), ("origin", "http://[::1]:8080")],
-            [("host", "limits.example"), ("origin", "https://limits.example")],
-            // A proxy forwards the request under this service's address.
-            [HERE, ("origin", "https://Limits.example:444")],
-            [HERE, ("sec-fetch-site", "same-origin")],
-            [HERE, ("sec-fetch-site", "none")],
-        ];
-        for fields in own {
-            assert_eq!(admit("POST /v1/simulate", &fields), Ok(()), "{fields:?}");
-        }
-        let two =
-            request("POST http://localhost:8080/json", &[("origin", "http://localhost:8080")]);
-        assert_eq!(Guard::new(&[], true).admit(&two, &Caller::default()), Ok(()));
-    }
-
-    #[test]
-    fn a_name_that_is_made_to_point_here_reads_and_decides_nothing() {
-        let evil = [("host", "evil.example:8080"), ("origin", "http://evil.example:8080")];
-        let reads = ["/", "/metrics", "/v1/config", "/v1/events", "/v1/keys/a/b", "/nothing"];
-        for path in reads {
-            for method in ["GET", "HEAD"] {
-                let line = format!("{method} {path}");
-                assert_eq!(admit(&line, &evil[..1]), Err(OriginRefusal::Name), "{line}");
+    fn reading_is_by_the_name() {
+        let hosts = ["localhost", "LOCALHOST:8080", "127.9.9.9:1", "[::1]", "[::1]:8080"];
+        let ours = hosts.into_iter().chain(["10.1.2.3:8080", "limits.example:99"]);
+        let others = ["evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example"];
+        let none = ["", "localhost:80:80", "[::1", "a@localhost", "127.1", "localhost:x"];
+        let others = others.into_iter().chain(none);
+        for (host, expected) in
+            ours.map(|host| (host, Ok(()))).chain(others.map(|host| (host, NAME)))
+        {
+            let fields = format!("host: {host}");
+            for path in ["/", "/metrics", "/v1/config", "/v1/events", "/v1/keys/a/b", "/nothing"] {
+                assert_eq!(admit(&format!("GET {path}"), &fields), expected, "{path} {host}");
+                assert_eq!(admit(&format!("HEAD {path}"), &fields), expected, "{path} {host}");
+            }
+            for path in ["/healthz", "/health", "/healthcheck", "/readyz", "/openapi.json"] {
+                assert_eq!(admit(&format!("GET {path}"), &fields), Ok(()), "{path} {host}");
             }
         }
-        for path in DECIDING {
-            assert_eq!(admit(&format!("POST {path}"), &evil), Err(OriginRefusal::Name), "{path}");
-        }
-        let names = ["localhost.evil.example", "127.0.0.1.evil.example", "", "localhost:80:80"];
-        for host in names.into_iter().chain(["[::1", "a@localhost", "127.1", "localhost:x"]) {
-            assert_eq!(admit("GET /", &[("host", host)]), Err(OriginRefusal::Name), "{host}");
-        }
-        assert_eq!(admit("GET http://evil.example/", &[HERE]), Err(OriginRefusal::Name));
-        assert_eq!(admit("GET /", &[HERE, evil[0]]), Err(OriginRefusal::Name));
-    }
-
-    #[test]
-    fn names_of_ours_and_addresses_in_digits_are_read_and_health_by_any_name() {
-        let hosts = ["localhost", "LOCALHOST:8080", "127.9.9.9:1", "[::1]", "[::1]:8080"];
-        for host in hosts.into_iter().chain(["10.1.2.3:8080", "limits.example:99"]) {
-            assert_eq!(admit("GET /metrics", &[("host", host)]), Ok(()), "{host}");
-        }
-        for path in ["/healthz", "/health", "/healthcheck", "/readyz", "/openapi.json"] {
-            assert_eq!(admit(&format!("GET {path}"), &[("host", "balancer")]), Ok(()));
-        }
+        let here = "host: 127.0.0.1:8080";
+        assert_eq!(admit("GET http://evil.example/", here), NAME);
+        assert_eq!(admit("GET /", &format!("{here} | host: evil.example")), NAME);
         // A listener that other machines can reach has names that the server does not know.
         let anywhere = Guard::new(&[], false);
-        let named = request("GET /metrics", &[("host", "node-7")]);
-        assert_eq!(anywhere.admit(&named, &Caller::default()), Ok(()));
-        let fields = [("host", "node-7"), ("origin", "http://evil.example")];
-        let forged = request("POST /v1/check", &fields);
-        assert_eq!(anywhere.admit(&forged, &Caller::default()), Err(OriginRefusal::Page));
+        let admit = |line, fields| anywhere.admit(&request(line, fields), &Caller::default());
+        assert_eq!(admit("GET /metrics", "host: node-7"), Ok(()));
+        assert_eq!(admit("POST /v1/check", "host: node-7 | origin: http://evil.example"), PAGE);
     }
 
     #[test]
     fn proxies_pass_on_what_browsers_say_and_browsers_themselves_do_not_ask() {
-        let (site, keep_alive) = (("sec-fetch-site", "cross-site"), ("connection", "keep-alive"));
-        let ask = |fields: &[(&str, &str)]| admit("GET /v1/auth?rule=a&key=b", fields);
-        assert_eq!(ask(&[HERE, site, keep_alive]), Err(OriginRefusal::Page));
-        assert_eq!(ask(&[HERE, site, ("connection", "a, Keep-Alive")]), Err(OriginRefusal::Page));
-        assert_eq!(ask(&[("host", "evil.example"), site, keep_alive]), Err(OriginRefusal::Name));
-        let mut second = request("GET http://localhost/v1/auth", &[site]);
-        *second.version_mut() = Version::HTTP_2;
-        let admitted = Guard::new(&[], true).admit(&second, &Caller::default());
-        assert_eq!(admitted, Err(OriginRefusal::Page));
-        let proxies = [
-            ("connection", "close"),
-            ("x-forwarded-for", "1.2.3.4"),
-            ("x-forwarded-method", "GET"),
-            ("x-original-url", "https://shop.example/"),
-            ("x-real-ip", "1.2.3.4"),
-            ("forwarded", "for=1.2.3.4"),
-            ("via", "1.1 front"),
-        ];
-        for proxy in proxies {
-            let fields = [("host", "shop.example"), ("origin", "https://other.example"), site];
-            let last = if proxy.0 == "connection" { proxy } else { keep_alive };
-            assert_eq!(ask(&[fields[0], fields[1], fields[2], proxy, last]), Ok(()), "{proxy:?}");
+        let browser = "host: 127.0.0.1:8080 | sec-fetch-site: cross-site";
+        let proxied = "host: shop.example | origin: https://other.example | sec-fetch-site: \
+                       cross-site | connection: keep-alive";
+        for (fields, more, expected) in [
+            (browser, "connection: keep-alive", PAGE),
+            (browser, "connection: a, Keep-Alive", PAGE),
+            ("host: evil.example | sec-fetch-site: cross-site", "connection: keep-alive", NAME),
+            (browser, "connection: close", Ok(())),
+            (proxied, "x-forwarded-for: 1.2.3.4", Ok(())),
+            (proxied, "x-forwarded-method: GET", Ok(())),
+            (proxied, "x-original-url: https://shop.example/", Ok(())),
+            (proxied, "x-real-ip: 1.2.3.4", Ok(())),
+            (proxied, "forwarded: for=1.2.3.4", Ok(())),
+            (proxied, "via: 1.1 front", Ok(())),
+            ("host: rategate", "connection: keep-alive", Ok(())),
+        ] {
+            let admitted = admit("GET /v1/auth?rule=a&key=b", &format!("{fields} | {more}"));
+            assert_eq!(admitted, expected, "{fields} | {more}");
         }
-        assert_eq!(ask(&[("host", "rategate")]), Ok(()));
+        let mut second = request("GET http://localhost/v1/auth", "sec-fetch-site: cross-site");
+        *second.version_mut() = Version::HTTP_2;
+        assert_eq!(Guard::new(&[], true).admit(&second, &Caller::default()), PAGE);
     }
 
     #[test]
     fn who_has_to_show_the_token_is_known_by_it() {
         let caller = Caller { token_required: true, ..Caller::default() };
-        let fields = [("host", "evil.example"), ("origin", "null")];
-        let guard = Guard::new(&[], true);
-        assert_eq!(guard.admit(&request("POST /v1/check", &fields), &caller), Ok(()));
+        let forged = request("POST /v1/check", "host: evil.example | origin: null");
+        assert_eq!(Guard::new(&[], true).admit(&forged, &caller), Ok(()));
     }
 }

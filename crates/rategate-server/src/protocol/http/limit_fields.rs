@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, Response, StatusCode};
+use axum::response::Response;
+use http::{HeaderMap, StatusCode};
 use rategate_tower::headers::{Dialect, Headers, QuotaPolicy, QuotaStatus, write_retry_after};
 use rategate_tower::problem::{Problem, QUOTA_EXCEEDED};
 use smallvec::SmallVec;
 
 use super::answered::retry_after_ns;
+use super::refused::{plain, response};
 use crate::engine::{Answer, Inline, ItemResult, Verdict};
-use crate::protocol::body::Body;
-use crate::protocol::problem;
 use crate::units::whole_ms;
 
 /// The name of limits without a name of their own, or with a name that a field cannot hold.
@@ -49,7 +49,7 @@ pub(super) fn write(
 }
 
 /// Builds the reply to a denied request, with the given status.
-pub(super) fn denied(answer: &Answer, status: StatusCode) -> Response<Body> {
+pub(super) fn denied(answer: &Answer, status: StatusCode) -> Response {
     let over = || answer.results.iter().filter(|result| result.verdict.is_over());
     let waits = over().map(retry_after_ns);
     let wait_ns = waits.reduce(|first, second| Some(first?.max(second?))).flatten();
@@ -66,14 +66,14 @@ pub(super) fn denied(answer: &Answer, status: StatusCode) -> Response<Body> {
     };
     let numbers = wait_ns
         .map(|wait_ns| [("retry-after-ms", whole_ms(wait_ns).max(1)), ("retry-after-ns", wait_ns)]);
-    let plain = Problem {
+    let unavailable = Problem {
         code: Some(if is_unavailable { "store_unavailable" } else { "over_limit" }),
         numbers: numbers.as_ref().map_or(&[], <[_; 2]>::as_slice),
         violated: &names,
-        ..problem::plain(status, detail)
+        ..plain(status, detail)
     };
-    let over = Problem { kind: QUOTA_EXCEEDED, title: "Quota Exceeded", ..plain };
-    let mut response = problem::response(if is_unavailable { &plain } else { &over });
+    let over = Problem { kind: QUOTA_EXCEEDED, title: "Quota Exceeded", ..unavailable };
+    let mut response = response(if is_unavailable { &unavailable } else { &over });
     if let Some(wait_ns) = wait_ns {
         write_retry_after(Duration::from_nanos(wait_ns), response.headers_mut());
     }

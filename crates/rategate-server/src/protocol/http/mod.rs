@@ -1,70 +1,76 @@
-//! The HTTP API: JSON requests, requests of proxies, health and the API's description.
+//! HTTP: JSON requests, requests of proxies, health and the API's description.
 //!
 //! - `POST /v1/check` decides rules by name or by descriptor, and limits that come with the call.
 //! - `/v1/auth` decides for a proxy, which evaluates only the status.
+//! - `POST /json` decides what Envoy asks, as JSON.
 //! - `GET /healthz` reports that the process runs, `GET /readyz` that it accepts calls.
 //! - `GET /openapi.json` describes this API for programs.
 
 mod answered;
 mod auth;
+mod body;
+mod caller;
 mod check_item;
 mod check_request;
 mod check_verb;
 mod connection;
 mod decide;
+mod envoy;
 mod guard;
 mod host;
 mod inline_limit;
 mod invalid;
-mod json;
 mod limit_fields;
 mod options;
-mod problem;
-pub(crate) mod query;
-mod surrogates;
+mod query;
+mod refused;
+mod values;
 mod watched;
 
-use std::fmt;
-use std::net::IpAddr;
+use std::convert::Infallible;
 use std::sync::{Arc, LazyLock};
 
-use bytes::Bytes;
-use http::header::AUTHORIZATION;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{any, get, post};
+use axum::{BoxError, Extension, Router};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
-use hyper::body::Body as HttpBody;
-use rategate::{Clock, MonotonicClock};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
+use rategate::Clock;
+use tonic::codegen::Service as _;
 
 use self::auth::AuthRequest;
+pub(crate) use self::body::{WITHIN, read};
+pub use self::caller::Caller;
+pub(crate) use self::caller::token_shown;
 use self::check_item::Counter;
 use self::check_request::CheckRequest;
 pub(crate) use self::connection::is_grpc;
 pub use self::connection::{ConnectionLimits, serve_connection};
+pub(crate) use self::envoy::envoy_routes;
 pub use self::guard::{Guard, OriginRefusal};
-pub(crate) use self::host::refuse as refuse_host;
+pub(crate) use self::host::check_host;
 pub use self::options::{IsReady, Options, Proxies};
-use self::problem::Refused;
-use super::body::{Body, counted, read, text, typed};
+pub(crate) use self::query::parameter;
+pub(crate) use self::refused::Refused;
 use crate::engine::{Answer, Engine, EngineError};
-use crate::net::{Access, Right, TokenShown};
+use crate::net::Right;
 
-/// The sender of a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Caller {
-    /// The peer's address; `None` for a Unix socket.
-    pub address: Option<IpAddr>,
-    /// `true` if every request needs the token, and not only those that change something.
-    pub token_required: bool,
-}
+/// The paths of a service, which answer whatever is sent. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Api(Router);
 
-/// The HTTP API. Clones share it.
-pub struct Api<C: Clock = MonotonicClock> {
+/// What decides the requests of programs and proxies.
+struct Checks<C: Clock> {
     engine: Engine<C>,
-    options: Arc<Options>,
+    options: Options,
 }
 
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+const JSON: [(HeaderName, &str); 1] = [(CONTENT_TYPE, "application/json")];
 /// The description of this API. Without the page there are no replays.
 static OPENAPI: LazyLock<Bytes> = LazyLock::new(|| {
     let whole = include_str!("openapi.json");
@@ -77,95 +83,113 @@ static OPENAPI: LazyLock<Bytes> = LazyLock::new(|| {
     document.to_string().into()
 });
 
-impl<C: Clock + Clone + 'static> Api<C> {
+impl Api {
     /// Creates the API over an engine.
     #[must_use]
-    pub fn new(engine: Engine<C>, options: Options) -> Self {
-        Self { engine, options: Arc::new(options) }
+    pub fn new<C: Clock + Clone + 'static>(engine: Engine<C>, options: Options) -> Self {
+        Self::of(routes(engine, options))
     }
 
-    /// Answers a request. An invalid request receives a problem (RFC 9457), so there is always a
-    /// response.
-    pub async fn call<B>(&self, request: Request<B>, caller: &Caller) -> Response<Body>
+    /// Creates an API of these routes. All other requests receive a problem (RFC 9457).
+    #[must_use]
+    pub fn of(routes: Router) -> Self {
+        let routes = routes.fallback(async || Refused::NotFound);
+        Self(routes.method_not_allowed_fallback(async || Refused::Method))
+    }
+
+    /// Answers a request.
+    pub async fn call<B>(&self, mut request: Request<B>, caller: &Caller) -> Response
     where
-        B: HttpBody<Data = Bytes>,
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
     {
-        let (head, body) = request.into_parts();
-        let response = match head.uri.path() {
-            "/v1/check" => self.check(&head, body, caller).await,
-            "/v1/auth" => self.auth(&head, caller).await,
-            "/healthz" | "/health" => get(&head, || text(StatusCode::OK, "OK")),
-            "/healthcheck" => self.readiness(&head, "OK", StatusCode::INTERNAL_SERVER_ERROR),
-            "/readyz" => self.readiness(&head, "ready", StatusCode::SERVICE_UNAVAILABLE),
-            "/openapi.json" => get(&head, || with_type(OPENAPI.clone())),
-            _ => Err(Refused::NotFound),
-        };
-        response.unwrap_or_else(|refused| refused.response())
-    }
-
-    /// Answers `ready` if the service is ready for calls, and `unready` with its own text if not.
-    fn readiness(&self, head: &Parts, ready: &'static str, unready: StatusCode) -> Answered {
-        let is_ready = || (self.options.ready)();
-        get(
-            head,
-            || if is_ready() { text(StatusCode::OK, ready) } else { text(unready, "not ready") },
-        )
-    }
-
-    async fn check<B>(&self, head: &Parts, body: B, caller: &Caller) -> Answered
-    where
-        B: HttpBody<Data = Bytes>,
-    {
-        self.post(head, caller)?;
-        let wants_status = wants_status(head)?;
-        let body = self.read(body).await?;
-        let mut mended = Vec::new();
-        let check_request = surrogates::read(&body, &mut mended, CheckRequest::read)?;
-        self.options.admit(&head.headers, check_request.verb.right(), caller.token_required)?;
-        let outcome = self.decide(&check_request).await?;
-        let mut response = if wants_status && outcome.is_denial() {
-            limit_fields::denied(&outcome.answer, StatusCode::TOO_MANY_REQUESTS)
-        } else {
-            with_type(answered::json(&outcome, self.engine.clock().now_ns()))
-        };
-        if wants_status {
-            let applied = HeaderValue::from_static("status=429");
-            response.headers_mut().insert(PREFERENCE_APPLIED, applied);
-            self.write_limit_fields(&outcome, &check_request, response.headers_mut());
+        request.extensions_mut().insert(*caller);
+        let response: Result<_, Infallible> = self.0.clone().call(request).await;
+        let mut response = response.unwrap_or_else(|never| match never {});
+        if response.status() == StatusCode::NO_CONTENT {
+            // The router states a length of 0, which such a response does not have.
+            response.headers_mut().remove(CONTENT_LENGTH);
         }
-        Ok(counted(response, outcome.answer.refusal()))
+        response
     }
+}
 
-    async fn auth(&self, head: &Parts, caller: &Caller) -> Answered {
-        self.options.admit(&head.headers, Right::Ask, caller.token_required)?;
-        let client = || self.options.proxies.name(caller.address, &head.headers);
-        let AuthRequest { check_request, deny, pass } =
-            AuthRequest::read(&head.uri, &head.headers, client)?;
-        let outcome = match self.decide(&check_request).await {
-            // Proxies let calls pass that get an error in place of a decision.
-            Err(Refused::EngineError(fault @ EngineError::TooManyReservations { .. }, _)) => {
-                let reason = fault.refusal();
-                let answer = Answer::or_denied(Err(fault), 1);
-                let answer = answer.map_err(|fault| Refused::EngineError(fault, String::new()))?;
-                return Ok(counted(limit_fields::denied(&answer, deny), Some(reason)));
-            }
-            outcome => outcome?,
-        };
-        let mut response = if outcome.answer.allowed {
-            let mut response = Response::new(Body::Empty);
-            *response.status_mut() = pass;
-            response
-        } else {
-            limit_fields::denied(&outcome.answer, deny)
-        };
-        self.write_limit_fields(&outcome, &check_request, response.headers_mut());
-        Ok(counted(response, outcome.answer.refusal()))
+/// Returns the routes of programs, proxies and load balancers.
+pub(crate) fn routes<C: Clock + Clone + 'static>(engine: Engine<C>, options: Options) -> Router {
+    let readiness = |ready: &'static str, unready: StatusCode| {
+        let is_ready = Arc::clone(&options.ready);
+        get(async move || if is_ready() { (StatusCode::OK, ready) } else { (unready, "not ready") })
+    };
+    Router::new()
+        .route("/healthz", get(async || "OK"))
+        .route("/health", get(async || "OK"))
+        .route("/healthcheck", readiness("OK", StatusCode::INTERNAL_SERVER_ERROR))
+        .route("/readyz", readiness("ready", StatusCode::SERVICE_UNAVAILABLE))
+        .route("/openapi.json", get(async || (JSON, OPENAPI.clone())))
+        .route("/v1/check", post(check::<C>))
+        .route("/v1/auth", any(auth::<C>))
+        .with_state(Arc::new(Checks { engine, options }))
+}
+
+async fn check<C: Clock + Clone + 'static>(
+    State(checks): State<Arc<Checks<C>>>,
+    Extension(caller): Extension<Caller>,
+    request: Request<Body>,
+) -> Result<Response, Refused> {
+    caller.needs(Right::Ask)?;
+    let Checks { engine, options } = &*checks;
+    let (head, body) = request.into_parts();
+    let wants_status = wants_status(&head)?;
+    let body = read(body, options.max_body_bytes, options.body_within).await?;
+    let check_request = CheckRequest::read(&body)?;
+    caller.needs(check_request.verb.right())?;
+    let outcome = checks.decide(&check_request).await?;
+    let mut response = if wants_status && outcome.is_denial() {
+        limit_fields::denied(&outcome.answer, StatusCode::TOO_MANY_REQUESTS)
+    } else {
+        answered::json(&outcome, engine.clock().now_ns())
+    };
+    if wants_status {
+        let applied = HeaderValue::from_static("status=429");
+        response.headers_mut().insert(PREFERENCE_APPLIED, applied);
+        checks.write_limit_fields(&outcome, &check_request, response.headers_mut());
     }
+    Ok((outcome.answer.refusal().map(Extension), response).into_response())
+}
 
+async fn auth<C: Clock + Clone + 'static>(
+    State(checks): State<Arc<Checks<C>>>,
+    Extension(caller): Extension<Caller>,
+    request: Request<Body>,
+) -> Result<Response, Refused> {
+    caller.needs(Right::Ask)?;
+    let (head, _) = request.into_parts();
+    let client = || checks.options.proxies.name(caller.address, &head.headers);
+    let AuthRequest { check_request, deny, pass } =
+        AuthRequest::read(&head.uri, &head.headers, client)?;
+    let outcome = match checks.decide(&check_request).await {
+        // Proxies let calls pass that get an error in place of a decision.
+        Err(Refused::EngineError(fault @ EngineError::TooManyReservations { .. }, _)) => {
+            let reason = Extension(fault.refusal());
+            let answer = Answer::or_denied(Err(fault), 1)?;
+            return Ok((reason, limit_fields::denied(&answer, deny)).into_response());
+        }
+        outcome => outcome?,
+    };
+    let mut response = if outcome.answer.allowed {
+        pass.into_response()
+    } else {
+        limit_fields::denied(&outcome.answer, deny)
+    };
+    checks.write_limit_fields(&outcome, &check_request, response.headers_mut());
+    Ok((outcome.answer.refusal().map(Extension), response).into_response())
+}
+
+impl<C: Clock + Clone + 'static> Checks<C> {
     fn write_limit_fields(
         &self,
         outcome: &decide::Outcome,
-        check_request: &CheckRequest<'_>,
+        check_request: &CheckRequest,
         headers: &mut HeaderMap,
     ) {
         if self.options.fields.is_empty() {
@@ -178,37 +202,6 @@ impl<C: Clock + Clone + 'static> Api<C> {
         let now_ns = self.engine.clock().now_ns();
         limit_fields::write(now_ns, &self.options.fields, &outcome.answer, inline, headers);
     }
-
-    /// Checks that a request uses `POST` and is permitted.
-    fn post(&self, head: &Parts, caller: &Caller) -> Result<(), Refused> {
-        if head.method != Method::POST {
-            return Err(Refused::Method("POST"));
-        }
-        self.options.admit(&head.headers, Right::Ask, caller.token_required)
-    }
-
-    async fn read<B>(&self, body: B) -> Result<Bytes, Refused>
-    where
-        B: HttpBody<Data = Bytes>,
-    {
-        let max = self.options.max_body_bytes;
-        let bytes = read(body, max, self.options.body_within).await;
-        bytes.map_err(|why| Refused::Unread(why, max))
-    }
-}
-
-/// A response, or a refusal that becomes one.
-type Answered = Result<Response<Body>, Refused>;
-
-fn get(head: &Parts, answer: impl FnOnce() -> Response<Body>) -> Answered {
-    match head.method {
-        Method::GET | Method::HEAD => Ok(answer()),
-        _ => Err(Refused::Method("GET, HEAD")),
-    }
-}
-
-fn with_type(json: Bytes) -> Response<Body> {
-    typed("application/json", json)
 }
 
 /// Returns `true` if denials are to have their own status: `?status=429`, or `Prefer: status=429`
@@ -223,7 +216,7 @@ fn wants_status(head: &Parts) -> Result<bool, Refused> {
         }
         _ => {
             let detail = "not understood; there are ?status=429 and ?status=200";
-            return Err(invalid::Invalid::at("?", detail).into());
+            return Err(Refused::invalid("?", detail));
         }
     }
     if head.headers.is_empty() {
@@ -235,26 +228,4 @@ fn wants_status(head: &Parts) -> Result<bool, Refused> {
         let one = one.trim_ascii();
         one.eq_ignore_ascii_case(b"status=429") || one.eq_ignore_ascii_case(b"status=\"429\"")
     }))
-}
-
-/// Returns the token that the single `Authorization` field shows.
-pub(crate) fn token_shown(access: &Access, headers: &HeaderMap) -> TokenShown {
-    let mut values = headers.get_all(AUTHORIZATION).into_iter();
-    match (values.next(), values.next()) {
-        (None, _) => TokenShown::Nothing,
-        (Some(value), None) => access.shown_by(value.as_bytes()),
-        _ => TokenShown::Invalid,
-    }
-}
-
-impl<C: Clock> Clone for Api<C> {
-    fn clone(&self) -> Self {
-        Self { engine: self.engine.clone(), options: Arc::clone(&self.options) }
-    }
-}
-
-impl<C: Clock> fmt::Debug for Api<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Api").field("options", &self.options).finish_non_exhaustive()
-    }
 }

@@ -9,18 +9,13 @@ use http::HeaderMap;
 use rategate_tower::headers::Dialect;
 use rategate_tower::key::{self, Client, Field, Network, Trust};
 
-use super::problem::Refused;
-use super::token_shown;
-use crate::net::{Access, Right, TokenShown};
-use crate::protocol::body::WITHIN;
+use super::body::WITHIN;
 
 /// A check that returns `true` if the service is ready for calls.
 pub type IsReady = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// The options of an API.
 pub struct Options {
-    /// The token check. Without a token, clients need to show none.
-    pub access: Access,
     /// The readiness check behind `/readyz`.
     pub ready: IsReady,
     /// The proxies that are trusted to report the client.
@@ -30,7 +25,7 @@ pub struct Options {
     pub fields: Vec<Dialect>,
     /// The maximum number of bytes of a request's body.
     pub max_body_bytes: usize,
-    /// The longest time that a body may take once it has to be waited for.
+    /// The longest time that a body may take.
     pub body_within: Duration,
 }
 
@@ -60,29 +55,11 @@ impl Default for Proxies {
     }
 }
 
-impl Options {
-    /// Allows a call that needs a right, by the token that its fields show.
-    pub(super) fn admit(
-        &self,
-        headers: &HeaderMap,
-        right: Right,
-        required: bool,
-    ) -> Result<(), Refused> {
-        let shown = || token_shown(&self.access, headers);
-        // Most calls need no token, so their fields are not read.
-        if self.access.permits(right, TokenShown::Nothing, required).is_ok() {
-            return Ok(());
-        }
-        self.access.permits(right, shown(), required).map_err(|_| Refused::Token)
-    }
-}
-
 impl Default for Options {
-    /// Returns options with no token, always ready, no trusted proxy, the fields of the current
+    /// Returns options of a service that is always ready: no trusted proxy, the fields of the current
     /// draft, bodies of 64 KiB within 5 s.
     fn default() -> Self {
         Self {
-            access: Access::default(),
             ready: Arc::new(|| true),
             proxies: Proxies::default(),
             fields: vec![Dialect::Current],
@@ -95,7 +72,6 @@ impl Default for Options {
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
-            .field("access", &self.access)
             .field("proxies", &self.proxies)
             .field("fields", &self.fields)
             .field("most_body_bytes", &self.max_body_bytes)

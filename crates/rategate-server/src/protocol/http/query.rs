@@ -2,16 +2,24 @@
 
 use std::borrow::Cow;
 
+use http::Uri;
 use percent_encoding::percent_decode_str;
 
 /// Returns the names and values of a query, in order. `%` and two digits are a byte, `+` is a
 /// space. Other text stands for itself.
-pub(crate) fn pairs(query: &str) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, [u8]>)> {
+pub(super) fn pairs(query: &str) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, [u8]>)> {
     let segments = query.split('&').filter(|segment| !segment.is_empty());
     segments.map(|segment| {
         let (name, value) = segment.split_once('=').unwrap_or((segment, ""));
         (decoded(name), decoded(value))
     })
+}
+
+/// Returns the first parameter of an address with this name, if it is text.
+pub(crate) fn parameter(address: &Uri, name: &str) -> Option<String> {
+    let mut pairs = pairs(address.query().unwrap_or_default());
+    let (_, value) = pairs.find(|(other, _)| **other == *name.as_bytes())?;
+    String::from_utf8(value.into_owned()).ok()
 }
 
 /// Returns `true` if each `%` of a query is followed by two hexadecimal digits.

@@ -1,25 +1,20 @@
 //! The request and response of Envoy's service in the JSON mapping of protocol buffers: `POST
 //! /json`.
 
-use std::borrow::Cow;
 use std::fmt::{self, Write};
-use std::marker::PhantomData;
 
-use serde::Deserialize;
-use serde::de::{self, Deserializer, Visitor};
-use smallvec::SmallVec;
+use serde::de::{Deserializer, Error, Visitor};
+use serde::{Deserialize, Serialize};
 
 use super::answer::{RlsAnswer, answer};
 use super::decide::Decide;
 use super::error::RlsError;
-use super::metadata::{quoted, write_json};
 use super::reply::{Options, response};
-use super::request::{Descriptor, MalformedRequest, RlsRequest};
-use crate::engine::{MAX_ITEMS, Override};
+use super::request::{Descriptor, MalformedRequest, RlsRequest, few};
+use crate::engine::Override;
 use crate::messages::rls::rate_limit_response::{Code, DescriptorStatus};
 use crate::net::RefusalReason;
-use crate::protocol::bounded_list::{bounded_list, has_too_many};
-use crate::protocol::object::{self, Object};
+use crate::protocol::json::{Bounded, JsonError, read};
 use crate::rule::Unit;
 use crate::units::whole;
 
@@ -43,7 +38,9 @@ pub async fn json(
     options: &Options,
     may_credit: bool,
 ) -> JsonAnswer {
-    let message = Message::read(request);
+    let message: Result<Message, _> = read(request).map_err(|JsonError { pointer, detail }| {
+        MalformedRequest::Json(if pointer.is_empty() { detail } else { pointer + ": " + &detail })
+    });
     let question = message.as_ref().map_err(Clone::clone).and_then(Message::ask);
     match answer(engine, question, options, may_credit).await {
         Ok(answer) => json_answer(&answer, options),
@@ -74,184 +71,138 @@ fn json_answer(answer: &RlsAnswer, options: &Options) -> JsonAnswer {
 /// `RateLimitRequest`. A null field has its default.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct Message<'a> {
-    #[serde(borrow)]
-    domain: Option<Text<'a>>,
-    #[serde(borrow, deserialize_with = "bounded_list")]
-    descriptors: Option<Vec<Item<'a>>>,
-    #[serde(alias = "hits_addend")]
-    hits_addend: Option<Integer<u32>>,
+struct Message {
+    domain: Option<String>,
+    descriptors: Option<Bounded<Item>>,
+    #[serde(alias = "hits_addend", deserialize_with = "integer")]
+    hits_addend: Option<u32>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct Item<'a> {
-    #[serde(borrow, deserialize_with = "bounded_list")]
-    entries: Option<Vec<Entry<'a>>>,
-    limit: Option<Object<Limit>>,
-    #[serde(alias = "hits_addend")]
-    hits_addend: Option<Integer<u64>>,
+struct Item {
+    entries: Option<Bounded<Entry>>,
+    limit: Option<Limit>,
+    #[serde(alias = "hits_addend", deserialize_with = "integer")]
+    hits_addend: Option<u64>,
     #[serde(alias = "is_negative_hits")]
     is_negative_hits: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Entry<'a> {
-    #[serde(borrow)]
-    key: Option<Bytes<'a>>,
-    #[serde(borrow)]
-    value: Option<Bytes<'a>>,
+struct Entry {
+    key: Option<Bytes>,
+    value: Option<Bytes>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct Limit {
-    #[serde(alias = "requests_per_unit")]
-    requests_per_unit: Option<Integer<u32>>,
-    unit: Option<UnitNumber>,
+    #[serde(alias = "requests_per_unit", deserialize_with = "integer")]
+    requests_per_unit: Option<u32>,
+    #[serde(deserialize_with = "unit")]
+    unit: Option<Unit>,
 }
 
-#[derive(Debug, Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-
-/// A string whose bytes need not be UTF-8, since they may come from header fields of clients.
+/// A string whose bytes need not be UTF-8, nor its escapes whole characters: callers copy header
+/// fields of their clients into it, and let a request pass when they receive an error.
 #[derive(Debug)]
-pub(crate) struct Bytes<'a>(pub(crate) Cow<'a, [u8]>);
+struct Bytes(Vec<u8>);
 
-/// An integer, which may be written as a string.
-#[derive(Debug)]
-struct Integer<T>(T);
+/// An integer, which may be written as a string, or the name of a unit.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a whole number or a text")]
+enum Number {
+    Number(u64),
+    Text(String),
+}
 
-/// A unit, given by its name or its number.
-#[derive(Debug)]
-struct UnitNumber(u32);
-
-impl<'a> Message<'a> {
-    fn read(text: &'a [u8]) -> Result<Self, MalformedRequest> {
-        object::read(text).map_err(|error| {
-            if has_too_many(&error) {
-                MalformedRequest::TooMany { what: "descriptors or entries", max: MAX_ITEMS }
-            } else {
-                MalformedRequest::Json(error.to_string())
-            }
-        })
-    }
-
+impl Message {
     fn ask(&self) -> Result<RlsRequest<'_>, MalformedRequest> {
-        let items = self.descriptors.iter().flatten().enumerate();
-        let descriptors = items.map(|(index, item)| item.descriptor(index));
+        let items = elements(self.descriptors.as_ref());
+        few(items.len(), "descriptors")?;
+        let descriptors = items.iter().enumerate().map(|(index, item)| item.descriptor(index));
         Ok(RlsRequest {
-            domain: text(self.domain.as_ref()),
-            descriptors: descriptors.collect::<Result<SmallVec<_>, _>>()?,
-            hits: self.hits_addend.as_ref().map_or(0, |hits| hits.0),
+            domain: self.domain.as_deref().unwrap_or_default(),
+            descriptors: descriptors.collect::<Result<_, _>>()?,
+            hits: self.hits_addend.unwrap_or(0),
         })
     }
 }
 
-impl Item<'_> {
+impl Item {
     fn descriptor(&self, index: usize) -> Result<Descriptor<'_>, MalformedRequest> {
-        let entries = self.entries.iter().flatten();
-        let entries = entries.map(|entry| (bytes(entry.key.as_ref()), bytes(entry.value.as_ref())));
-        let limit = self.limit.as_ref().map(|Object(limit)| {
-            let number = limit.unit.as_ref().map_or(0, |unit| unit.0);
-            let unit =
-                Unit::of_number(number).ok_or(MalformedRequest::NoUnit { descriptor: index })?;
-            let permits = limit.requests_per_unit.as_ref().map_or(0, |permits| permits.0);
-            Ok::<_, MalformedRequest>(Override { permits: u64::from(permits), unit })
+        let entries = elements(self.entries.as_ref());
+        few(entries.len(), "entries")?;
+        let entries =
+            entries.iter().map(|entry| (bytes(entry.key.as_ref()), bytes(entry.value.as_ref())));
+        let limit = self.limit.as_ref().map(|limit| {
+            let unit = limit.unit.ok_or(MalformedRequest::NoUnit { descriptor: index })?;
+            Ok(Override { permits: limit.requests_per_unit.unwrap_or(0).into(), unit })
         });
         Ok(Descriptor {
             entries: entries.collect(),
             limit: limit.transpose()?,
-            hits: self.hits_addend.as_ref().map(|hits| hits.0),
+            hits: self.hits_addend,
             refund: self.is_negative_hits.unwrap_or(false),
         })
     }
 }
 
-fn text<'a>(text: Option<&'a Text<'_>>) -> &'a str {
-    text.map_or("", |text| &text.0)
-}
-
-fn bytes<'a>(bytes: Option<&'a Bytes<'_>>) -> &'a [u8] {
+fn bytes(bytes: Option<&Bytes>) -> &[u8] {
     bytes.map_or(b"", |bytes| &bytes.0)
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Bytes<'a> {
+fn elements<T>(list: Option<&Bounded<T>>) -> &[T] {
+    list.map_or(&[], |list| &list.0)
+}
+
+impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_bytes(BytesVisitor)
+        struct ReadBytes;
+        impl Visitor<'_> for ReadBytes {
+            type Value = Bytes;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Bytes, E> {
+                Ok(Bytes(bytes.to_vec()))
+            }
+        }
+        deserializer.deserialize_bytes(ReadBytes)
     }
 }
 
-struct BytesVisitor;
-
-impl<'de> Visitor<'de> for BytesVisitor {
-    type Value = Bytes<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a string")
-    }
-
-    fn visit_borrowed_bytes<E: de::Error>(self, bytes: &'de [u8]) -> Result<Bytes<'de>, E> {
-        Ok(Bytes(Cow::Borrowed(bytes)))
-    }
-
-    fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Bytes<'de>, E> {
-        Ok(Bytes(Cow::Owned(bytes.to_vec())))
-    }
+fn integer<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    T: TryFrom<u64>,
+    D: Deserializer<'de>,
+{
+    let number = match Option::<Number>::deserialize(deserializer) {
+        Ok(None) => return Ok(None),
+        Ok(Some(Number::Number(number))) => Some(number),
+        Ok(Some(Number::Text(text))) => whole(text.as_bytes()),
+        Err(_) => None,
+    };
+    let number = number.and_then(|number| T::try_from(number).ok());
+    let expected = "expected a whole number that is not negative, and not too large";
+    number.map(Some).ok_or_else(|| D::Error::custom(expected))
 }
 
-impl<'de, T: TryFrom<u64>> Deserialize<'de> for Integer<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(IntegerVisitor(PhantomData)).map(Self)
-    }
-}
-
-struct IntegerVisitor<T>(PhantomData<T>);
-
-impl<T: TryFrom<u64>> Visitor<'_> for IntegerVisitor<T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a whole number that is not negative, and not too large")
-    }
-
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<T, E> {
-        T::try_from(value).map_err(|_| E::invalid_value(de::Unexpected::Unsigned(value), &self))
-    }
-
-    fn visit_str<E: de::Error>(self, value: &str) -> Result<T, E> {
-        let number = whole(value.as_bytes());
-        let number = number.ok_or_else(|| E::invalid_value(de::Unexpected::Str(value), &self))?;
-        self.visit_u64(number)
-    }
-}
-
-impl<'de> Deserialize<'de> for UnitNumber {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(UnitVisitor).map(Self)
-    }
-}
-
-struct UnitVisitor;
-
-impl Visitor<'_> for UnitVisitor {
-    type Value = u32;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SECOND, MINUTE, HOUR, DAY, WEEK, MONTH or YEAR")
-    }
-
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<u32, E> {
-        u32::try_from(value).map_err(|_| E::invalid_value(de::Unexpected::Unsigned(value), &self))
-    }
-
-    fn visit_str<E: de::Error>(self, value: &str) -> Result<u32, E> {
-        let named = Unit::ALL.into_iter().find(|unit| unit.name().to_ascii_uppercase() == value);
-        let found = named.map(|unit| unit.number().into());
-        let unknown = (value == "UNKNOWN").then_some(0);
-        found.or(unknown).ok_or_else(|| E::invalid_value(de::Unexpected::Str(value), &self))
-    }
+/// Reads a unit by its name or its number. The unit 0 is none.
+fn unit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Unit>, D::Error> {
+    let expected = "expected SECOND, MINUTE, HOUR, DAY, WEEK, MONTH or YEAR";
+    let mut units = Unit::ALL.into_iter();
+    let unit = match Option::<Number>::deserialize(deserializer)? {
+        None | Some(Number::Number(0)) => return Ok(None),
+        Some(Number::Text(name)) if name == "UNKNOWN" => return Ok(None),
+        Some(Number::Number(number)) => units.find(|unit| u64::from(unit.number()) == number),
+        Some(Number::Text(name)) => units.find(|unit| unit.name().to_ascii_uppercase() == name),
+    };
+    unit.map(Some).ok_or_else(|| D::Error::custom(expected))
 }
 
 /// Writes a `RateLimitResponse`. Zero values are left out, as the mapping defines.
@@ -272,17 +223,21 @@ fn write(answer: &RlsAnswer, options: &Options) -> String {
         out.push_str(",\"responseHeadersToAdd\":[");
         for (index, header) in response.response_headers_to_add.iter().enumerate() {
             let comma = if index > 0 { "," } else { "" };
-            let (key, value) = (quoted(&header.key), &header.value);
+            let (key, value) = (json_of(&header.key), &header.value);
             let _ = write!(out, "{comma}{{\"key\":{key},\"value\":\"{value}\"}}");
         }
         out.push(']');
     }
     if let Some(metadata) = &answer.metadata {
-        out.push_str(",\"dynamicMetadata\":");
-        write_json(&mut out, metadata);
+        let _ = write!(out, ",\"dynamicMetadata\":{}", json_of(metadata));
     }
     out.push('}');
     out
+}
+
+/// Returns a value as JSON, whose writing cannot fail.
+fn json_of(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
 }
 
 fn descriptor_status(out: &mut String, status: &DescriptorStatus) {
@@ -290,7 +245,7 @@ fn descriptor_status(out: &mut String, status: &DescriptorStatus) {
     if let Some(limit) = &status.current_limit {
         out.push_str(",\"currentLimit\":{");
         if !limit.name.is_empty() {
-            let name = quoted(&limit.name);
+            let name = json_of(&limit.name);
             let _ = write!(out, "\"name\":{name},");
         }
         if limit.requests_per_unit > 0 {

@@ -1,11 +1,9 @@
 //! The dynamic metadata of replies: the request as it was read, and the metadata of the rules that
 //! it passed.
 
-use std::fmt::Write as _;
-
 use super::request::{Descriptor, RlsRequest};
 use crate::engine::{Answer, ItemResult, Override, Verdict};
-use crate::rule::{FiniteNumber, Metadata, MetadataValue, Unit};
+use crate::rule::{Metadata, MetadataValue, Unit};
 
 /// Returns the part that states the request: its domain, descriptors and hits.
 pub(super) fn of_request(ask: &RlsRequest<'_>) -> Metadata {
@@ -97,82 +95,4 @@ fn fields<const N: usize>(fields: [(&str, Option<MetadataValue>); N]) -> Metadat
 
 fn number(number: u64) -> MetadataValue {
     MetadataValue::Number(number.into())
-}
-
-/// Writes metadata as JSON.
-pub(super) fn write_json(out: &mut String, metadata: &Metadata) {
-    out.push('{');
-    for (index, (name, value)) in metadata.0.iter().enumerate() {
-        out.push_str(if index > 0 { "," } else { "" });
-        out.push_str(&quoted(name));
-        out.push(':');
-        write_value(out, value);
-    }
-    out.push('}');
-}
-
-fn write_value(out: &mut String, value: &MetadataValue) {
-    match value {
-        MetadataValue::Null => out.push_str("null"),
-        MetadataValue::Bool(true) => out.push_str("true"),
-        MetadataValue::Bool(false) => out.push_str("false"),
-        MetadataValue::Number(number) => write_number(out, *number),
-        MetadataValue::Text(text) => out.push_str(&quoted(text)),
-        MetadataValue::Map(fields) => write_json(out, fields),
-        MetadataValue::List(all) => {
-            out.push('[');
-            for (index, value) in all.iter().enumerate() {
-                out.push_str(if index > 0 { "," } else { "" });
-                write_value(out, value);
-            }
-            out.push(']');
-        }
-    }
-}
-
-/// Writes a number in the fewest digits, with an exponent only below 1e-6 and from 1e21 on, as
-/// the JSON mapping of protocol buffers does in Go.
-fn write_number(out: &mut String, number: FiniteNumber) {
-    let number = number.get();
-    let size = number.abs();
-    // Writing to a string cannot fail.
-    let _ = if size >= 1e21 {
-        write!(out, "{}", format!("{number:e}").replace('e', "e+"))
-    } else if size < 1e-6 && size > 0.0 {
-        write!(out, "{number:e}")
-    } else {
-        write!(out, "{number}")
-    };
-}
-
-/// Returns a text as JSON.
-pub(super) fn quoted(text: &str) -> String {
-    serde_json::to_string(text).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The texts are those of `protojson` in Go.
-    #[test]
-    fn numbers_are_written_as_there() {
-        for (number, text) in [
-            (0.0, "0"),
-            (-0.0, "-0"),
-            (3.0, "3"),
-            (-2.5, "-2.5"),
-            (0.1, "0.1"),
-            (1e-6, "0.000001"),
-            (9.5e-7, "9.5e-7"),
-            (18_446_744_073_709_551_615.0, "18446744073709552000"),
-            (9.99e20, "999000000000000000000"),
-            (1e21, "1e+21"),
-            (-1.5e300, "-1.5e+300"),
-        ] {
-            let mut out = String::new();
-            write_number(&mut out, FiniteNumber::new(number).unwrap());
-            assert_eq!(out, text);
-        }
-    }
 }

@@ -15,7 +15,6 @@ mod verbs;
 pub(crate) use self::answer::{RlsAnswer, answer};
 pub use self::decide::{Decide, Operation};
 pub use self::error::RlsError;
-pub(crate) use self::json::Bytes;
 pub use self::json::{JsonAnswer, json, too_long};
 pub(crate) use self::reply::response;
 pub use self::reply::{HeaderNames, Options, descriptor_status};

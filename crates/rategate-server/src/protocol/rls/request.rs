@@ -114,7 +114,7 @@ impl<'a> Descriptor<'a> {
 }
 
 /// Checks the number of items.
-const fn few(items: usize, what: &'static str) -> Result<(), MalformedRequest> {
+pub(super) const fn few(items: usize, what: &'static str) -> Result<(), MalformedRequest> {
     if items <= MAX_ITEMS {
         Ok(())
     } else {
