@@ -121,7 +121,7 @@ fn reservations(
     records: &[Arc<Record>],
     counts: &ReservationCounts,
 ) -> fmt::Result {
-    let ReservationCounts { open, known, repeated, unknown, unavailable, .. } = *counts;
+    let ReservationCounts { open, known, repeated, unknown, unavailable } = *counts;
     let holds: Vec<_> =
         records.iter().filter_map(|record| Some((&*record.name, record.holds.get()?))).collect();
     let what = "Operations on reservations by outcome, of each of their rules if they are of any";

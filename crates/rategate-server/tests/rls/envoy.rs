@@ -356,7 +356,7 @@ fn a_real_envoy_reserves_and_commits() {
     assert_eq!(*seen.lock().unwrap(), [(200, 0), (0, 0)]);
     assert_eq!(call(1), 429);
     let counts = engine.reservation_counts();
-    assert_eq!((counts.held, counts.committed), (2, 2), "{counts:?}");
+    assert_eq!((counts.open, counts.known), (0, 2), "{counts:?}");
 }
 
 #[test]

@@ -42,7 +42,6 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         if now_ns >= entry.due_ns
             && let Some(holds) = entry.expire()
         {
-            self.reservations.counts.expired();
             self.reservations.counts.closed();
             for held in holds {
                 self.report_expired(&held);

@@ -59,7 +59,6 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let (answer, holds) = self.inner.hold_items(items, ttl, &[])?;
         if !answer.allowed {
             drop(shard);
-            reservations.counts.denied();
             return Ok(Reserved { answer, is_repeated: false, ends_after_ns: None });
         }
         // Where nothing is counted the reservation lasts as long as it would otherwise.
@@ -69,7 +68,6 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let ttl_ns = whole_ns(ttl);
         reservations.add(&mut shard, Entry::open(names, estimates, holds, end_ns, ttl_ns));
         drop(shard);
-        reservations.counts.held();
         reservations.counts.opened();
         // The holds have read the clock after `now_ns`.
         let left_ns = end_ns.saturating_sub(self.inner.clock.now_ns());
@@ -153,7 +151,6 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 let (verdicts, left_by) = self.settle(entry, costs, end)?;
                 left = left_by;
                 shard.settled(verdicts.clone(), now_ns);
-                reservations.counts.ended(end, &verdicts.0);
                 (verdicts, false)
             }
         };
@@ -184,7 +181,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         end: End,
     ) -> Result<(Verdicts, AllLeft), EngineError> {
         let mut parts: Vec<PartVerdict> = Vec::new();
-        let (mut left, mut is_late) = (AllLeft::new(), false);
+        let mut left = AllLeft::new();
         let verdicts = match &mut entry.state {
             State::Open { holds, .. } => {
                 // Nothing is settled unless all costs are known.
@@ -200,7 +197,6 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                     let Some((committed, status)) = held.commit(used, &self.inner.clock) else {
                         continue;
                     };
-                    is_late |= matches!(committed, Committed::Late(_));
                     if let Committed::Late(_) = committed {
                         self.inner.report(rule.as_ref(), &HoldChange::expired(permits));
                     }
@@ -228,12 +224,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                 return Ok(((verdicts.clone(), entry.parts.clone()), left));
             }
         };
-        let counts = &self.inner.reservations.counts;
-        counts.closed();
-        // Its end is noticed now.
-        if is_late {
-            counts.expired();
-        }
+        self.inner.reservations.counts.closed();
         Ok(((verdicts, parts), left))
     }
 

@@ -175,13 +175,11 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             let taken = if held.is_in_flight() { 0 } else { held.permits() };
             self.report(held.rule(), &HoldChange { taken, ..HoldChange::of(HoldOutcome::Held) });
         }
-        let counts = &self.reservations.counts;
         // The process that noticed its end has counted it.
         let state = if row.is_over {
             State::Ended { held: ended(live, &row.holds) }
         } else {
-            counts.held();
-            counts.opened();
+            self.reservations.counts.opened();
             State::Open { holds }
         };
         let UnsettledRow { names, permits, usages, ttl_ns, .. } = row;

@@ -65,10 +65,9 @@ pub(super) async fn reserve<C: Clock + Clone + 'static>(
     let counts = &inner.reservations.counts;
     match allowed {
         true if is_repeated => counts.repeated(),
-        true => counts.held(),
         false if is_over || is_known => counts.repeated(),
         false if is_unavailable => counts.unavailable(),
-        false => counts.denied(),
+        _ => {}
     }
     for (index, (item, estimate)) in split.stored.iter().zip(estimates).enumerate() {
         let Estimate { mut result, is_repeated, permits, ends_in_ns, .. } = estimate;
@@ -148,8 +147,6 @@ pub(super) async fn end<C: Clock + Clone + 'static>(
         }
     } else if verdicts.contains(&Verdict::Unknown) {
         counts.unknown();
-    } else {
-        counts.ended(end, &verdicts);
     }
     let allowed = verdicts.iter().all(|&verdict| end.has_effect(verdict));
     let mut results: Vec<(usize, ItemResult)> = engine.results_of(split, &here, allowed);

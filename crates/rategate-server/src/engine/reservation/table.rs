@@ -14,7 +14,7 @@ use super::digests::Digests;
 use super::held_item::{EndedHold, HeldItem, Holds};
 use super::in_progress::InProgress;
 use super::settlements::{Outcome, Settlements};
-use super::{End, MEMORY, NOT_HELD};
+use super::{MEMORY, NOT_HELD};
 use crate::engine::answer::Verdict;
 use crate::engine::error::EngineError;
 use crate::engine::request::{Item, Target, Verb};
@@ -138,26 +138,14 @@ pub(super) enum State<C: Clock> {
     Settled(SmallVec<[Verdict; 1]>),
 }
 
-/// The numbers of reservations by outcome since the start, and of those that last.
+/// The numbers of reservations that last, and of operations without an effect in any rule. Those
+/// with one are reported to the watchers of the rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReservationCounts {
     /// Those of which permits of this process are held now.
     pub open: u64,
     /// Those that are known by their id, open or ended.
     pub known: u64,
-    /// Reservations that were granted.
-    pub held: u64,
-    /// Reservations that were denied.
-    pub denied: u64,
-    /// Commits in time.
-    pub committed: u64,
-    /// Cancellations in time.
-    pub cancelled: u64,
-    /// Commits and cancellations after the end. Where permits of this process were held, that end
-    /// is counted as expired too.
-    pub late: u64,
-    /// Ends by time, and by a reset of the limit, of those with permits of this process.
-    pub expired: u64,
     /// Operations that had been answered before.
     pub repeated: u64,
     /// Ends of reservations that are unknown.
@@ -169,12 +157,6 @@ pub struct ReservationCounts {
 /// Counters of operations.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    held: AtomicU64,
-    denied: AtomicU64,
-    committed: AtomicU64,
-    cancelled: AtomicU64,
-    late: AtomicU64,
-    expired: AtomicU64,
     repeated: AtomicU64,
     unknown: AtomicU64,
     unavailable: AtomicU64,
@@ -273,7 +255,6 @@ impl<C: Clock> Reservations<C> {
             }
             if let Some(holds) = entry.expire() {
                 ended.push(holds);
-                add(&self.counts.expired);
                 add(&self.counts.closed);
             } else {
                 let id = *id;
@@ -298,18 +279,11 @@ impl<C: Clock> Reservations<C> {
 
     pub(super) fn counts(&self) -> ReservationCounts {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Counts { held, denied, committed, cancelled, late, expired, .. } = &self.counts;
-        let Counts { repeated, unknown, unavailable, opened, closed, .. } = &self.counts;
+        let Counts { repeated, unknown, unavailable, opened, closed } = &self.counts;
         let closed = of(closed);
         ReservationCounts {
             open: of(opened).saturating_sub(closed),
             known: u64::try_from(self.known.load(Ordering::Relaxed)).unwrap_or(u64::MAX),
-            held: of(held),
-            denied: of(denied),
-            committed: of(committed),
-            cancelled: of(cancelled),
-            late: of(late),
-            expired: of(expired),
             repeated: of(repeated),
             unknown: of(unknown),
             unavailable: of(unavailable),
@@ -493,14 +467,6 @@ impl<C: Clock> Entry<C> {
 }
 
 impl Counts {
-    pub(super) fn held(&self) {
-        add(&self.held);
-    }
-
-    pub(super) fn denied(&self) {
-        add(&self.denied);
-    }
-
     pub(super) fn repeated(&self) {
         add(&self.repeated);
     }
@@ -519,20 +485,6 @@ impl Counts {
 
     pub(super) fn closed(&self) {
         add(&self.closed);
-    }
-
-    pub(super) fn expired(&self) {
-        add(&self.expired);
-    }
-
-    /// Counts a commit or a cancellation with these verdicts.
-    pub(super) fn ended(&self, end: End, verdicts: &[Verdict]) {
-        let is_late = verdicts.iter().any(Verdict::is_late);
-        add(match (is_late, end) {
-            (true, _) => &self.late,
-            (false, End::Commit) => &self.committed,
-            (false, End::Cancel) => &self.cancelled,
-        });
     }
 }
 
