@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use rategate::Gcra;
 use rategate::calendar::CalendarSpec;
 use rategate::charge::Debt;
 use rategate::store::Rule;
 
 use super::Arena;
-use super::traffic::{LABELS, Traffic};
+use super::rules::{LABELS, bucket};
+use super::traffic::Traffic;
 
 const HOUR_US: u64 = 3_600_000_000;
 const DAY_US: u64 = 24 * HOUR_US;
@@ -46,8 +46,7 @@ pub fn suite(arena: &impl Arena) -> u64 {
     else {
         return compared;
     };
-    let bucket: Rule = Gcra::new("1/h".parse().unwrap(), 3).unwrap().into();
-    let both: Vec<(&str, Rule)> = LABELS.into_iter().zip([quota, bucket]).collect();
+    let both: Vec<(&str, Rule)> = LABELS.into_iter().zip([quota, bucket("1/h", 3)]).collect();
     let traffic = Traffic::new(arena, "a day and a bucket", &both, begin, None);
     compared + traffic.play(typical_us, 2 * steps)
 }

@@ -1,16 +1,12 @@
 //! Denials in debt: each names the first instant at which the same call passes, and it does.
 
-use std::time::Duration;
-
 use fastrand::Rng;
 use rategate::calendar::CalendarSpec;
 use rategate::charge::Debt;
-use rategate::policy::Anchor;
 use rategate::store::{Rule, Verdict};
-use rategate::{FixedWindow, Gcra, SlidingLog};
 
 use super::client::{StoreClient, wait_us};
-use super::traffic::{LABELS, NOW_US};
+use super::rules::{LABELS, NOW_US, SECOND_NS, bucket, log, window};
 use super::{Arena, denied, granted};
 
 /// A named set of limits, and the way in which its debts end.
@@ -20,12 +16,9 @@ type Case = (&'static str, Vec<Rule>, Debt);
 const DEBTS_AT_A_TIME: u64 = 200;
 
 fn cases() -> Vec<Case> {
-    let bucket: Rule = Gcra::new("10/s".parse().unwrap(), 7).unwrap().into();
-    let odd = Gcra::new("7/3s".parse().unwrap(), 5).unwrap().into();
-    let window: Rule = FixedWindow::new(7, Duration::from_secs(3), Anchor::Epoch).into();
-    let log = SlidingLog::new(7, Duration::from_secs(3));
-    let grid = log.with_resolution(Duration::from_millis(10)).unwrap().into();
-    let log: Rule = log.into();
+    let (bucket, odd) = (bucket("10/s", 7), bucket("7/3s", 5));
+    let (window, grid) = (window(7, 3 * SECOND_NS), log(7, 3 * SECOND_NS, 10_000_000));
+    let log = log(7, 3 * SECOND_NS, 1);
     let calendar = |unit: &str, zone: &str, anchor: &str| -> Rule {
         let spec = CalendarSpec::new(unit, zone).and_then(|spec| spec.anchored(anchor));
         spec.and_then(|spec| spec.quota(7)).unwrap().into()

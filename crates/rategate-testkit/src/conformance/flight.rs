@@ -2,15 +2,15 @@
 //! a plain list.
 
 use fastrand::Rng;
+use rategate::Concurrency;
 use rategate::charge::{Charged, Debt, Settled};
 use rategate::store::{
     EndOutcome, LeaseId, ReservationEnd, ReservationId, ReserveVerdict, Rule, Verdict,
 };
-use rategate::{Concurrency, Gcra};
 
 use super::Arena;
 use super::client::{StoreClient, denied, granted, wait_us};
-use super::traffic::NOW_US;
+use super::rules::{NOW_US, bucket};
 
 const LENGTH_US: u64 = 50_000;
 
@@ -158,7 +158,7 @@ pub fn random_holders<A: Arena>(arena: &A, max_permits: u64, seed: u64) {
 pub fn a_repetition_takes_nothing<A: Arena>(arena: &A) {
     arena.set_now_us(NOW_US);
     let store = arena.store();
-    let bucket: Rule = Gcra::new("1/s".parse().unwrap(), 9).unwrap().into();
+    let bucket = bucket("1/s", 9);
     let both = StoreClient::new(&store, &[("b", bucket), ("f", in_flight(2))], "k");
     let single = StoreClient::new(&store, &[("b", bucket)], "k");
     assert!(!granted(both.hold(2, name(1)).unwrap()).is_repeated);
@@ -184,7 +184,7 @@ pub fn a_repetition_takes_nothing<A: Arena>(arena: &A) {
 pub fn a_hold_that_another_limit_denies_holds_nothing<A: Arena>(arena: &A) {
     arena.set_now_us(NOW_US);
     let store = arena.store();
-    let bucket: Rule = Gcra::new("10/s".parse().unwrap(), 2).unwrap().into();
+    let bucket = bucket("10/s", 2);
     let both = StoreClient::new(&store, &[("b", bucket), ("f", in_flight(5))], "k");
     let flight = StoreClient::new(&store, &[("f", in_flight(5))], "k");
     granted(both.hold(2, name(1)).unwrap());

@@ -7,30 +7,23 @@ use std::time::Duration;
 use rategate::error::ExceedsCapacity;
 use rategate::policy::Anchor;
 use rategate::store::{LeaseId, Receipt, Rule, Store as _, StoreError, Verdict};
-use rategate::{Concurrency, FixedWindow, Gcra, SlidingLog};
+use rategate::{Concurrency, FixedWindow};
 
 use super::Arena;
 use super::client::{StoreClient, denied, granted, wait_us};
-use super::traffic::NOW_US;
-
-const SECOND_NS: u64 = 1_000_000_000;
+use super::rules::{self, NOW_US, SECOND_NS, window};
 
 /// Returns a bucket that earns one permit in 10 ms and grants `burst` at once.
 fn bucket(burst: u64) -> Rule {
-    Gcra::new("100/s".parse().unwrap(), burst).unwrap().into()
+    rules::bucket("100/s", burst)
 }
 
 pub(crate) fn log(permits: u64) -> Rule {
-    SlidingLog::new(permits, Duration::from_nanos(SECOND_NS)).into()
-}
-
-fn window(permits: u64, period_ns: u64) -> Rule {
-    FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch).into()
+    rules::log(permits, SECOND_NS, 1)
 }
 
 fn per_second(permits: u64) -> Rule {
-    let rate = format!("{permits}/s").parse().unwrap();
-    Gcra::new(rate, permits).unwrap().into()
+    rules::bucket(&format!("{permits}/s"), permits)
 }
 
 pub(crate) fn in_flight(permits: u64) -> Rule {
@@ -205,7 +198,7 @@ pub fn what_comes_back_comes_back_to_all<A: Arena>(arena: &A) {
     let start_us = NOW_US - NOW_US % 1_000_000;
     arena.set_now_us(start_us);
     let store = arena.store();
-    let slow = Gcra::new("1/s".parse().unwrap(), 5).unwrap().into();
+    let slow = rules::bucket("1/s", 5);
     let both = StoreClient::new(&store, &[("b", slow), ("w", window(5, SECOND_NS))], "k");
     let grant = both.granted(4);
     // The bucket could take three back, but the window is another one by now.

@@ -44,6 +44,7 @@ pub mod traffic;
 
 mod client;
 mod reservation_model;
+mod rules;
 mod story;
 
 pub use client::{denied, granted};

@@ -11,8 +11,8 @@ use rategate::store::{
 use super::Arena;
 use super::client::{StoreClient, id_of};
 use super::reservation_model::MEMORY_US;
+use super::rules::{NOW_US, cases};
 use super::story::{Stage, with_debts};
-use super::traffic::{NOW_US, cases};
 
 /// The time after that within which a store forgets an id.
 const FORGETS_WITHIN_US: u64 = 2_000_000;

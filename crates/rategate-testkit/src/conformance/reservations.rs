@@ -16,8 +16,8 @@ use super::Arena;
 use super::client::{StoreClient, id_of, number, wait_us};
 use super::laws::{in_flight, log};
 use super::reservation_model::{MEMORY_US, Model};
+use super::rules::{Case, NOW_US, bucket, cases, policy, window};
 use super::story::{Stage, with_debts};
-use super::traffic::{Case, NOW_US, bucket, cases, policy, window};
 
 /// The time after that within which a store forgets it.
 const FORGETS_WITHIN_US: u64 = 2_000_000;
@@ -64,11 +64,10 @@ fn wide_cases() -> [Case; 2] {
 
 /// Permits in flight, alone and beside other limits.
 fn in_flight_cases() -> Vec<Case> {
-    let bucket: Rule = rategate::Gcra::per_second(1_000).burst(6).into();
     vec![
         ("permits in flight", vec![in_flight(6)], 7_000),
         ("permits in flight and a log", vec![in_flight(4), log(6)], 90_000),
-        ("a bucket and permits in flight", vec![bucket, in_flight(3)], 900),
+        ("a bucket and permits in flight", vec![bucket("1000/s", 6), in_flight(3)], 900),
     ]
 }
 
@@ -96,8 +95,7 @@ pub fn refused_reservations_leave_no_trace<A: Arena>(arena: &A) {
     let paced = StoreClient::new(&store, &[("l", log(3))], "k");
     let (id, ttl_us) = (ReservationId([9; 16]), 1_000_000);
     // What is withdrawn leaves none either, also of the only one.
-    let bucket: Rule = rategate::Gcra::per_second(10).burst(5).into();
-    let only = StoreClient::new(&store, &[("g", bucket)], "w");
+    let only = StoreClient::new(&store, &[("g", bucket("10/s", 5))], "w");
     for _ in 0..2 {
         let held = only.reserve(3, id, ttl_us).unwrap();
         assert!(!held.is_repeated && held.remaining == 2, "{held:?}");

@@ -8,7 +8,7 @@ use rategate::store::Rule;
 
 use super::Arena;
 use super::client::StoreClient;
-use super::traffic::{Case, LABELS};
+use super::rules::{Case, LABELS};
 
 /// The rules of a case, each with its label.
 pub(super) type Rules = Vec<(&'static str, Rule)>;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use rategate_core::any_policy::AnyPolicy;
 
-use super::limits::{LimitTable, change};
-use super::read::{Classes, build_all};
+use super::classes::Classes;
+use super::limits::{LimitTable, build_all, change};
 use super::table::{Ns, Table};
 use super::{Call, CallMode, ScenarioError, Step};
 

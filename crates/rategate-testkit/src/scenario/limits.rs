@@ -123,6 +123,10 @@ impl<'t> LimitTable<'t> {
     }
 }
 
+pub(super) fn build_all(tables: &[LimitTable<'_>]) -> Result<Vec<AnyPolicy>, ScenarioError> {
+    tables.iter().map(LimitTable::build).collect()
+}
+
 /// Copies the keys of a `set` into the limits that have them.
 pub(super) fn change<'t>(
     limits: &mut [LimitTable<'t>],

@@ -189,6 +189,7 @@ use rategate_core::shape::Operations;
 use serde::Deserialize;
 
 mod calls;
+mod classes;
 mod limits;
 mod read;
 mod step;

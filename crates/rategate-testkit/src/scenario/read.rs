@@ -3,17 +3,16 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use rategate_core::any_policy::AnyPolicy;
 use rategate_core::debt::Debt;
 use rategate_core::error::RateError;
-use rategate_core::fair::ClassId;
 use rategate_core::queue::{MAX_WAITERS, QueueBounds, WhenFull};
 use rategate_core::rate::Rate;
 use rategate_core::shape::{Load, Operations};
 use serde::Deserialize;
 
 use super::calls::Reader;
-use super::limits::LimitTable;
+use super::classes::Classes;
+use super::limits::{LimitTable, build_all};
 use super::table::{Ns, Signed, Table, Text, later};
 use super::{
     Arrivals, Call, CallMode, Caller, Check, Class, Expect, MAX_CALLS, MAX_NAMED_CLASSES,
@@ -152,10 +151,6 @@ fn read_each<'t, T>(
     file.tables(key)?.iter().map(read).collect()
 }
 
-pub(super) fn build_all(tables: &[LimitTable<'_>]) -> Result<Vec<AnyPolicy>, ScenarioError> {
-    tables.iter().map(LimitTable::build).collect()
-}
-
 /// Checks that the file leads to a run of bounded size.
 fn bound(scenario: &Scenario) -> Result<(), ScenarioError> {
     let refused = |message| Err(ScenarioError { line: None, message });
@@ -172,30 +167,6 @@ fn bound(scenario: &Scenario) -> Result<(), ScenarioError> {
         return refused(format!("over {MAX_CALLS} operations, arrivals and steps in all"));
     }
     Ok(())
-}
-
-/// The classes that the file names, in its order.
-#[derive(Default)]
-pub(super) struct Classes(Vec<Class>);
-
-impl Classes {
-    /// Returns the class that a caller names, or the first one. Only waiters may name a class.
-    pub(super) fn of(&self, table: &Table<'_>, call: CallMode) -> Result<ClassId, ScenarioError> {
-        let Some(name) = table.get::<String>("class")? else { return Ok(ClassId::FIRST) };
-        if call != CallMode::Wait {
-            return Err(table.error_at("class", "is for waiters; add call = \"wait\""));
-        }
-        let index = self.0.iter().position(|class| class.name == name);
-        // The first class is that of all callers that name none.
-        index.and_then(|index| ClassId::of(index + 1)).ok_or_else(|| {
-            let known: Vec<_> = self.0.iter().map(|class| class.name.as_str()).collect();
-            let known = match known.as_slice() {
-                [] => "there are none; they are made as in [queue] classes = { fast = 3 }".into(),
-                known => format!("it is one of {}", known.join(", ")),
-            };
-            table.error_at("class", format!("is \"{name}\"; {known}"))
-        })
-    }
 }
 
 fn read_queue(queue: &Table<'_>) -> Result<(QueueBounds, Classes), ScenarioError> {
