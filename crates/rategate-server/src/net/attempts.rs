@@ -141,7 +141,7 @@ impl Inner {
     #[cold]
     fn delay(&self, attempt: &mut Attempt) {
         let now = Instant::now();
-        let of_address = self.peer.map_or(0, |peer| self.guesses.count(peer.ip(), now));
+        let of_address = self.peer.map_or(0, |peer| self.guesses.count(peer.ip()));
         let failed = self.failed().max(of_address);
         if failed < FREE_GUESSES {
             return;
@@ -152,15 +152,15 @@ impl Inner {
             attempt.pause = from.saturating_duration_since(now);
         } else {
             attempt.is_counted = true;
-            attempt.pause = self.count(attempt, now);
+            attempt.pause = self.count(attempt);
         }
     }
 
     /// Counts a wrong token and returns its pause.
-    fn count(&self, attempt: &mut Attempt, now: Instant) -> Duration {
+    fn count(&self, attempt: &mut Attempt) -> Duration {
         let failed = self.failed.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         attempt.is_last = failed >= MAX_GUESSES;
-        let of_address = self.peer.map(|peer| self.guesses.failed(peer.ip(), now));
+        let of_address = self.peer.map(|peer| self.guesses.failed(peer.ip()));
         pause_after(failed.max(of_address.unwrap_or(0)))
     }
 
@@ -218,7 +218,7 @@ impl Attempt {
             return Duration::ZERO;
         }
         let is_late = self.is_counted || self.shown == TokenShown::Right;
-        let pause = if is_late { Duration::ZERO } else { inner.count(&mut self, Instant::now()) };
+        let pause = if is_late { Duration::ZERO } else { inner.count(&mut self) };
         if self.is_last && inner.is_exhausted() {
             inner.is_over.store(true, Ordering::Relaxed);
             inner.over.notify_one();
@@ -312,7 +312,7 @@ mod tests {
         for port in 1..=5 {
             drop(connection(&guesses, port).begin(Invalid));
         }
-        assert_eq!(guesses.count([10, 0, 0, 1].into(), Instant::now()), 0, "free so far");
+        assert_eq!(guesses.count([10, 0, 0, 1].into()), 0, "free so far");
         for port in 1..=3 {
             guess(&connection(&guesses, port));
         }
