@@ -3,7 +3,6 @@
 mod charge;
 pub(crate) mod common;
 mod figures;
-mod in_flight;
 mod inline;
 mod laws;
 mod random;

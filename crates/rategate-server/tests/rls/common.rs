@@ -4,19 +4,18 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-use rategate::policy::Anchor;
-use rategate::{AnyPolicy, FixedWindow, ManualClock};
+use rategate::ManualClock;
 use rategate_server::engine::{Engine, EngineSettings};
 
 use rategate_server::net::{Access, TokenShown};
 use rategate_server::protocol::grpc::{Grpc, Health, Settings};
 use rategate_server::protocol::http::{ConnectionLimits, serve_connection};
 use rategate_server::protocol::rls::Decide;
-use rategate_server::rule::{DisplayLimit, Entry, Limit, Rule, RuleSet, Unit, Value};
+use rategate_server::rule::{DisplayLimit, Entry, Limit, Rule, RuleSet, Value};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::engine::common::SMALL;
+use crate::engine::common::{SMALL, per_minute};
 
 pub(crate) type Clock = ManualClock;
 
@@ -34,34 +33,13 @@ pub(crate) fn entry(key: &str, value: &str) -> Entry {
 
 /// Returns a rule of domain `edge` with a limit per minute; 0 denies everything.
 pub(crate) fn rule(name: &str, entries: &[(&str, &str)], permits: u64) -> Rule {
-    let policy = |permits| {
-        AnyPolicy::from(FixedWindow::new(permits, Duration::from_secs(60), Anchor::Epoch))
-    };
+    let rule = per_minute(name, &[], permits.max(1));
     Rule {
-        name: name.into(),
-        envoy_name: name.into(),
         domain: "edge".into(),
         entries: entries.iter().map(|(key, value)| entry(key, value)).collect(),
-        dimension: None,
-        also: Vec::new(),
-        counts: rategate_server::rule::Counts::Permits,
-        limit: if permits == 0 { Limit::Nothing } else { Limit::Policy(policy(permits)) },
-        display_limit: DisplayLimit { permits, multiplier: 1, unit: Unit::Minute },
-        over: rategate_server::rule::Over::Refuse,
-        debt: rategate::charge::Debt::FORGOTTEN,
-        enforcement: rategate_server::rule::Enforcement::All,
-        quota: false,
-        replaces: Vec::new(),
-        metadata: None,
-        detailed_metric: false,
-        schedule: Vec::new(),
-        location: rategate_server::rule::CounterLocation::Here,
-        held_ns: rategate_server::rule::HELD_NS,
-        hold_bounds: rategate_server::rule::HoldBounds::DEFAULT,
-        on_unavailable: rategate_server::rule::OnUnavailable::Local,
-        look: rategate_server::rule::Look::Debt,
-        max_keys: None,
-        origin: rategate_server::rule::Origin::default(),
+        limit: if permits == 0 { Limit::Nothing } else { rule.limit },
+        display_limit: DisplayLimit { permits, ..rule.display_limit },
+        ..rule
     }
 }
 

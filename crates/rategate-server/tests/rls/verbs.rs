@@ -64,45 +64,128 @@ fn served(permits: u64) -> (Engine<Clock>, Clock, Server) {
     (engine, clock, server)
 }
 
-/// Each operation counts once, however often it is sent, and in whichever form its id is.
-#[test]
-fn operations_that_are_sent_several_times_count_once() {
-    for times in 1..=5 {
-        let (engine, _, server) = served(1_000);
-        let mut proxy = Proxy::new(&server);
-        let mut repeat = |verb, id: fn(usize) -> &'static str, hits, expected| {
-            for nth in 0..times {
-                let sent = proxy.send(&[("rategate.id", id(nth)), ("rategate.verb", verb)], hits);
-                assert_eq!(sent, OK, "{verb}");
-                assert_eq!(left(&engine, "tokens", "a"), expected, "{verb}, {nth} times before");
-            }
-        };
-        let either = |nth: usize| if nth.is_multiple_of(2) { UUID } else { DIGITS };
-        repeat("reserve", either, Some(800), (200, 0));
-        repeat("commit", either, Some(650), (350, 0));
-        repeat("reserve", |_| "00000000000000000000000000000001", Some(300), (50, 0));
-        repeat("cancel", |_| "00000000000000000000000000000001", None, (350, 0));
-        repeat("take", |_| "00000000000000000000000000000002", Some(100), (250, 0));
-        repeat("charge", |_| "00000000000000000000000000000003", Some(400), (0, 150));
+/// Plays lines like `reserve 1/20s tokens:1..9 calls:1 => ok 91 0`: the verb or `-`, the id with the
+/// time of the reservation or `-`, each descriptor with its hits, the code, and what remains of each
+/// rule, with a minus where it owes. Each operation with an id is sent three times and counts once.
+fn play(text: &str) {
+    let rules = vec![rule("tokens", &[("user", "")], 1_000), rule("calls", &[("path", "")], 30)];
+    let (engine, clock) = engine(rules);
+    let settings = Settings { options: options(), ..Settings::default() };
+    let server = Server::start(engine.clone(), settings);
+    let mut proxy = Proxy::new(&server);
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        if let Some(seconds) = line.strip_prefix("pass ") {
+            clock.advance(Duration::from_secs(seconds.parse().unwrap()));
+            continue;
+        }
+        let (call, expected) = line.split_once(" => ").unwrap();
+        let words: Vec<&str> = call.split(' ').collect();
+        let (id, ttl) = words[1].split_once('/').unwrap_or((words[1], ""));
+        let times = if id == "-" { 1 } else { 3 };
+        for nth in 0..times {
+            // In either form of an id.
+            let id = match id {
+                "1" if nth == 1 => UUID.to_owned(),
+                "1" => DIGITS.to_owned(),
+                other => format!("{other:0>32}"),
+            };
+            let descriptors = words[2..].iter().map(|word| {
+                let (rule, hits) = word.split_once(':').unwrap_or((word, ""));
+                let (least, most) = hits.split_once("..").unwrap_or((hits, ""));
+                let key = if rule == "calls" { ("path", "/") } else { ("user", "a") };
+                let stated = [
+                    ("rategate.id", if times == 1 { "" } else { &id }),
+                    key,
+                    ("rategate.verb", words[0].trim_matches('-')),
+                    ("rategate.ttl", ttl),
+                    ("rategate.at_most", most),
+                ];
+                let stated: Vec<_> = stated.into_iter().filter(|(_, it)| !it.is_empty()).collect();
+                RateLimitDescriptor { hits_addend: least.parse().ok(), ..descriptor(&stated) }
+            });
+            let code = match proxy.full(descriptors.collect()) {
+                Ok(true) => "ok".to_owned(),
+                Ok(false) => "over".to_owned(),
+                Err(status) => format!("{:?}", status.code()),
+            };
+            let left = [("tokens", "a"), ("calls", "/")].map(|(name, value)| {
+                let (left, debt) = left(&engine, name, value);
+                if debt > 0 { format!("-{debt}") } else { left.to_string() }
+            });
+            assert_eq!(format!("{code} {}", left.join(" ")), expected, "{line}, {nth} before");
+        }
     }
 }
 
 #[test]
-fn an_estimate_that_does_not_fit_is_denied_and_leaves_its_id_unused() {
-    let (engine, clock, server) = served(100);
-    let mut proxy = Proxy::new(&server);
-    let reserve = [("rategate.id", UUID), ("rategate.verb", "reserve"), ("rategate.ttl", "20s")];
-    assert_eq!(proxy.send(&reserve, Some(101)), OVER_LIMIT);
-    assert_eq!(proxy.send(&reserve, Some(100)), OK);
-    assert_eq!(left(&engine, "tokens", "a"), (0, 0));
-    clock.advance(Duration::from_secs(20));
-    assert_eq!(left(&engine, "tokens", "a"), (100, 0), "it has ended by itself");
-    // The call has been made all the same: what was used is charged, once.
-    for _ in 0..2 {
-        let commit = [("rategate.id", UUID), ("rategate.verb", "commit")];
-        assert_eq!(proxy.send(&commit, Some(30)), OK);
-        assert_eq!(left(&engine, "tokens", "a"), (70, 0));
-    }
+fn operations_count_once_however_often_they_are_sent() {
+    play(
+        "
+        reserve 1 tokens:800 => ok 200 30
+        commit 1 tokens:650 => ok 350 30
+        reserve 2 tokens:300 => ok 50 30
+        cancel 2 tokens => ok 350 30
+        take 3 tokens:100 => ok 250 30
+        charge 4 tokens:400 => ok -150 30
+        ",
+    );
+}
+
+#[test]
+fn estimates_are_held_or_denied_and_end() {
+    play(
+        "
+        reserve 1/20s tokens:1001 => over 1000 30
+        reserve 1/20s tokens:1000 => ok 0 30
+        pass 20
+        commit 1 tokens:30 => ok 970 30
+        reserve 2 tokens:10..60 => ok 910 30
+        reserve 3 tokens:10..5000 => ok 0 30
+        reserve 4 tokens:1..5000 => over 0 30
+        commit 3 tokens:950 => ok -40 30
+        cancel 2 tokens => ok 20 30
+        ",
+    );
+    // Without hits, what was held was used; with no hits, nothing.
+    play(
+        "
+        reserve 1 tokens:60 => ok 940 30
+        commit 1 tokens => ok 940 30
+        reserve 2 tokens:30 => ok 910 30
+        commit 2 tokens:0 => ok 940 30
+        reserve 3 tokens:500 calls:5 => ok 440 25
+        commit 3 tokens calls:1 => ok 440 29
+        reserve 4 tokens:300 calls:5 => ok 140 24
+        commit 4 tokens:100 calls => ok 340 24
+        reserve 5 tokens:1 calls:25 => over 340 24
+        ",
+    );
+}
+
+#[test]
+fn the_end_of_nothing_or_of_what_ended_otherwise_is_an_error() {
+    play(
+        "
+        commit 1 tokens:5 => NotFound 1000 30
+        cancel 1 tokens => NotFound 1000 30
+        reserve 1 tokens:5 => ok 995 30
+        cancel 1 tokens => ok 1000 30
+        commit 1 tokens:5 => FailedPrecondition 1000 30
+        take 1 tokens => InvalidArgument 1000 30
+        ",
+    );
+}
+
+#[test]
+fn without_an_id_calls_are_as_before() {
+    play(
+        "
+        - - tokens:10 => ok 990 30
+        take - tokens:10 => ok 980 30
+        take - tokens:0 => ok 980 30
+        charge - tokens:1000 => ok -20 30
+        ",
+    );
 }
 
 /// A limit that comes with the descriptor is reserved, whether a rule is for it or not.
@@ -134,72 +217,6 @@ fn limits_of_descriptors_are_reserved() {
         assert_eq!(send(user, &last, "take", 1), OVER_LIMIT);
     }
     assert_eq!(left(&engine, "tokens", "a"), (1_000, 0), "its windows are of another unit");
-}
-
-/// A proxy that knows no number holds what there is, and commits what was used.
-#[test]
-fn a_proxy_reserves_as_many_as_there_are() {
-    let (engine, _, server) = served(100);
-    let mut proxy = Proxy::new(&server);
-    let of =
-        |id, most| [("rategate.id", id), ("rategate.verb", "reserve"), ("rategate.at_most", most)];
-    for _ in 0..2 {
-        assert_eq!(proxy.send(&of(UUID, "60"), Some(10)), OK);
-        assert_eq!(left(&engine, "tokens", "a"), (40, 0));
-    }
-    let other = "00000000000000000000000000000001";
-    for _ in 0..2 {
-        assert_eq!(proxy.send(&of(other, "5000"), Some(10)), OK);
-        assert_eq!(left(&engine, "tokens", "a"), (0, 0));
-    }
-    let denied = of("00000000000000000000000000000002", "5000");
-    assert_eq!(proxy.send(&denied, Some(1)), OVER_LIMIT);
-    assert_eq!(proxy.send(&[("rategate.id", other), ("rategate.verb", "commit")], Some(45)), OK);
-    assert_eq!(left(&engine, "tokens", "a"), (0, 5));
-}
-
-#[test]
-fn a_commit_without_hits_used_what_was_held_and_one_of_no_hits_nothing() {
-    let (engine, _, server) = served(100);
-    let mut proxy = Proxy::new(&server);
-    for (id, hits, after) in [(UUID, None, 40), ("00000000000000000000000000000001", Some(0), 40)] {
-        let id = ("rategate.id", id);
-        let estimate = Some(if hits.is_none() { 60 } else { 30 });
-        assert_eq!(proxy.send(&[id, ("rategate.verb", "reserve")], estimate), OK);
-        assert_eq!(proxy.send(&[id, ("rategate.verb", "commit")], hits), OK);
-        assert_eq!(left(&engine, "tokens", "a"), (after, 0));
-    }
-}
-
-#[test]
-fn the_end_of_nothing_or_of_what_ended_otherwise_is_an_error() {
-    let (engine, _, server) = served(100);
-    let mut proxy = Proxy::new(&server);
-    let id = ("rategate.id", UUID);
-    assert_eq!(proxy.send(&[id, ("rategate.verb", "commit")], Some(5)), Err(Code::NotFound));
-    assert_eq!(proxy.send(&[id, ("rategate.verb", "cancel")], None), Err(Code::NotFound));
-    assert_eq!(proxy.send(&[id, ("rategate.verb", "reserve")], Some(5)), OK);
-    assert_eq!(proxy.send(&[id, ("rategate.verb", "cancel")], None), OK);
-    let commit = proxy.send(&[id, ("rategate.verb", "commit")], Some(5));
-    assert_eq!(commit, Err(Code::FailedPrecondition));
-    // An id has one operation.
-    assert_eq!(proxy.send(&[id, ("rategate.verb", "take")], None), Err(Code::InvalidArgument));
-    assert_eq!(left(&engine, "tokens", "a"), (100, 0));
-}
-
-#[test]
-fn without_an_id_calls_are_as_before() {
-    let (engine, _, server) = served(100);
-    let mut proxy = Proxy::new(&server);
-    for (stated, hits, after) in [
-        (&[][..], Some(10), (90, 0)),
-        (&[("rategate.verb", "take")], Some(10), (80, 0)),
-        (&[("rategate.verb", "take")], Some(0), (80, 0)),
-        (&[("rategate.verb", "charge")], Some(100), (0, 20)),
-    ] {
-        assert_eq!(proxy.send(stated, hits), OK);
-        assert_eq!(left(&engine, "tokens", "a"), after, "{stated:?}");
-    }
 }
 
 /// A wrong entry is refused by its name, and nothing is counted.
@@ -256,52 +273,6 @@ fn entries_that_are_wrong_are_named() {
     let negative = RateLimitDescriptor { is_negative_hits: true, ..whole };
     refused(vec![negative], 0, "is_negative_hits");
     assert_eq!(left(&engine, "tokens", "a"), (100, 0));
-}
-
-#[test]
-fn several_descriptors_are_reserved_together_or_not_at_all() {
-    let rules = vec![rule("tokens", &[("user", "")], 100), rule("calls", &[("path", "")], 1)];
-    let (engine, _) = engine(rules);
-    let settings = Settings { options: options(), ..Settings::default() };
-    let server = Server::start(engine.clone(), settings);
-    let mut proxy = Proxy::new(&server);
-    let both = |id: &'static str, verb: &'static str, tokens| {
-        let stated = [("rategate.id", id), ("rategate.verb", verb)];
-        let calls = [("path", "/"), stated[0], stated[1]];
-        let calls = RateLimitDescriptor { hits_addend: Some(1), ..descriptor(&calls) };
-        vec![of(&stated, Some(tokens)), calls]
-    };
-    let now = || (left(&engine, "tokens", "a").0, left(&engine, "calls", "/").0);
-    assert!(proxy.full(both(UUID, "reserve", 60)).unwrap());
-    assert_eq!(now(), (40, 0));
-    assert!(!proxy.full(both("00000000000000000000000000000001", "reserve", 10)).unwrap());
-    assert_eq!(now(), (40, 0));
-    assert!(proxy.full(both(UUID, "commit", 25)).unwrap());
-    assert_eq!(now(), (75, 0));
-}
-
-/// A descriptor without hits used what was held, whatever the others of its call say.
-#[test]
-fn a_commit_of_some_hits_used_what_was_held_of_the_others() {
-    let rules = vec![rule("tokens", &[("user", "")], 1_000), rule("calls", &[("path", "")], 30)];
-    let (engine, _) = engine(rules);
-    let settings = Settings { options: options(), ..Settings::default() };
-    let server = Server::start(engine.clone(), settings);
-    let mut proxy = Proxy::new(&server);
-    let mut full = |id, verb, tokens, calls: Option<u64>| {
-        let stated = [("rategate.id", id), ("rategate.verb", verb)];
-        let calls = RateLimitDescriptor {
-            hits_addend: calls,
-            ..descriptor(&[("path", "/"), stated[0], stated[1]])
-        };
-        assert!(proxy.full(vec![of(&stated, tokens), calls]).unwrap());
-        (left(&engine, "tokens", "a").0, left(&engine, "calls", "/").0)
-    };
-    let other = "00000000000000000000000000000001";
-    assert_eq!(full(UUID, "reserve", Some(500), Some(5)), (500, 25));
-    assert_eq!(full(UUID, "commit", None, Some(1)), (500, 29));
-    assert_eq!(full(other, "reserve", Some(300), Some(5)), (200, 24));
-    assert_eq!(full(other, "commit", Some(100), None), (400, 24));
 }
 
 #[test]

@@ -12,13 +12,10 @@ use rategate::store::{
 };
 use rategate::{AnyPolicy, Clock, ManualClock};
 use rategate_server::engine::{Engine, EngineSettings, Verb};
-use rategate_server::rule::{
-    CounterLocation, DisplayLimit, Enforcement, Entry, Limit, OnUnavailable, Origin, RuleSet, Unit,
-    Value,
-};
+use rategate_server::rule::{DisplayLimit, Limit, RuleSet, Unit};
 use rategate_testkit::conformance::Arena;
 
-use crate::engine::common::SMALL;
+use crate::engine::common::{SMALL, bucket};
 
 pub(crate) type TestEngine = Engine<ManualClock>;
 
@@ -179,29 +176,9 @@ fn named(name: &Arc<str>, rule: &Rule) -> rategate_server::rule::Rule {
         Rule::InFlight(in_flight, _) => (*in_flight).into(),
     };
     rategate_server::rule::Rule {
-        name: Arc::clone(name),
-        envoy_name: Arc::clone(name),
         domain: "scenario".into(),
-        entries: vec![Entry { key: Arc::clone(name), value: Value::Any }],
-        dimension: None,
-        also: Vec::new(),
-        counts: rategate_server::rule::Counts::Permits,
         limit: Limit::Policy(policy),
         display_limit: DisplayLimit { permits: rule.capacity(), multiplier: 1, unit: Unit::Second },
-        over: rategate_server::rule::Over::Refuse,
-        debt: rategate::charge::Debt::FORGOTTEN,
-        enforcement: Enforcement::All,
-        quota: false,
-        replaces: Vec::new(),
-        metadata: None,
-        detailed_metric: false,
-        schedule: Vec::new(),
-        location: CounterLocation::Here,
-        held_ns: rategate_server::rule::HELD_NS,
-        hold_bounds: rategate_server::rule::HoldBounds::DEFAULT,
-        on_unavailable: OnUnavailable::Local,
-        look: rategate_server::rule::Look::Debt,
-        max_keys: None,
-        origin: Origin::default(),
+        ..bucket(name, &[name], 1)
     }
 }

@@ -16,6 +16,7 @@
 //! one a second. A `?` in front makes it a quota, and a `-` a refund.
 
 mod charges;
+mod in_flight;
 mod leases;
 mod once;
 mod random;
@@ -152,7 +153,11 @@ impl Story {
 
     /// Replaces the rules of all servers.
     fn load(&mut self, rules: Vec<Rule>) {
-        self.rules = rule_set(rules).rules;
+        self.load_entries(rule_set(rules).rules);
+    }
+
+    fn load_entries(&mut self, rules: Vec<Rule>) {
+        self.rules = rules;
         for server in &self.servers {
             server.load(RuleSet { rules: self.rules.clone(), hash: "new".into() }).unwrap();
         }
