@@ -237,6 +237,18 @@ pub fn rule(name: &str, more: &str) -> String {
 impl Ours {
     /// Starts it with one thread on the server's core. `head` continues the table of keys.
     pub fn start(cores: Cores, keys: u32, head: &str, rules: &str) -> Made<Self> {
+        let program = program("RATEGATE", "release/rategate")?;
+        Self::start_program(&program, cores, keys, head, rules)
+    }
+
+    /// Starts it from this program.
+    pub fn start_program(
+        program: &Path,
+        cores: Cores,
+        keys: u32,
+        head: &str,
+        rules: &str,
+    ) -> Made<Self> {
         let [resp, http, grpc] = [free_port()?, free_port()?, free_port()?];
         let file = format!(
             "[server]\nresp = \"127.0.0.1:{resp}\"\nhttp = \"127.0.0.1:{http}\"\n\
@@ -244,7 +256,7 @@ impl Ours {
              [inline]\nkeys = {keys}\n[keys]\ntotal = {keys}\n{head}\n{rules}"
         );
         let service = Service::start(
-            &program("RATEGATE", "release/rategate")?,
+            program,
             &["serve", "--config", "rategate.toml"],
             &[("rategate.toml", &file)],
             &[resp, http, grpc],

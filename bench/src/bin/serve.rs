@@ -4,19 +4,19 @@ use std::env;
 use std::process::Command;
 use std::time::Duration;
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
-    RateLimitService, RateLimitServiceServer,
-};
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use rategate_bench::Made;
 use rategate_bench::process::{Cores, Service, free_port, redis};
 use rategate_bench::report::{Arguments, Report};
 use rategate_bench::wires::{
     Contender, DOMAIN, KEYS, Load, Ours, closed_loops, contend, program, redis_benchmark, rule, wrk,
 };
+use rategate_server::messages::descriptor::RateLimitDescriptor;
+use rategate_server::messages::descriptor::rate_limit_descriptor::Entry;
+use rategate_server::messages::rls::rate_limit_response::Code;
+use rategate_server::messages::rls::rate_limit_service_server::{
+    RateLimitService, RateLimitServiceServer,
+};
+use rategate_server::messages::rls::{RateLimitRequest, RateLimitResponse};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status};
@@ -100,6 +100,8 @@ fn contended(
 struct Servers {
     cores: Cores,
     ours: Ours,
+    /// Another build of ours, where `EARLIER` has its path: what a change costs.
+    earlier: Option<Ours>,
     redis: (Service, u16),
     has_cell: bool,
     /// throttlecrab with its ports for RESP, HTTP and gRPC, where it is installed.
@@ -109,7 +111,11 @@ struct Servers {
 
 impl Servers {
     fn start(cores: Cores) -> Made<Self> {
-        let ours = Ours::start(cores, 4 * KEYS, "", &rule(WIDE, ""))?;
+        let rules = rule(WIDE, "");
+        let ours = Ours::start(cores, 4 * KEYS, "", &rules)?;
+        let earlier = env::var_os("EARLIER")
+            .map(|program| Ours::start_program(program.as_ref(), cores, 4 * KEYS, "", &rules));
+        let earlier = earlier.transpose()?;
         let cell = program("REDIS_CELL", "rivals/libredis_cell.so").ok();
         let cell_path = cell.as_ref().map(|path| path.display().to_string());
         let module = cell_path.as_deref().map_or(vec![], |path| vec!["--loadmodule", path]);
@@ -119,7 +125,7 @@ impl Servers {
         let words = [ECHO, &port.to_string()];
         let echo = Service::start(&env::current_exe()?, &words, &[], &[port], cores.server)?;
         let has_cell = cell.is_some();
-        Ok(Self { cores, ours, redis, has_cell, throttlecrab, echo: (echo, port) })
+        Ok(Self { cores, ours, earlier, redis, has_cell, throttlecrab, echo: (echo, port) })
     }
 
     fn resp(&self, connections: usize, at_once: usize) -> Made<Vec<Contender<'_>>> {
@@ -142,6 +148,10 @@ impl Servers {
             of("redis, INCR", redis, redis_port, &["INCR", "i:__rand_int__"]),
             of("redis, a script", redis, redis_port, &script),
         ];
+        if let Some(earlier) = &self.earlier {
+            all.push(of("ours, earlier, CL.THROTTLE", &earlier.service, earlier.resp, &cell));
+            all.push(of("ours, earlier, a rule", &earlier.service, earlier.resp, &check));
+        }
         if self.has_cell {
             all.push(of("redis-cell, CL.THROTTLE", redis, redis_port, &cell));
         }
@@ -156,6 +166,10 @@ impl Servers {
         let check = r#"{"limit":"100000/s","burst":1000,"key":"h:%d"}"#;
         let ours = wrk(self.ours.http, connections, "/v1/check", check);
         let mut all = vec![contender("ours, POST /v1/check", &self.ours.service, ours)];
+        if let Some(earlier) = &self.earlier {
+            let load = wrk(earlier.http, connections, "/v1/check", check);
+            all.push(contender("ours, earlier", &earlier.service, load));
+        }
         if let Some((service, [_, port, _])) = &self.throttlecrab {
             let body = r#"{"key":"h:%d","max_burst":1000,"count_per_period":100000,"period":1,"quantity":1}"#;
             let load = wrk(*port, connections, "/throttle", body);
@@ -177,6 +191,9 @@ impl Servers {
             contender("ours", &ours.service, envoy(ours.grpc)?),
             contender("tonic, an echo", &self.echo.0, envoy(self.echo.1)?),
         ];
+        if let Some(earlier) = &self.earlier {
+            all.push(contender("ours, earlier", &earlier.service, envoy(earlier.grpc)?));
+        }
         if let Some((service, [_, _, port])) = &self.throttlecrab {
             let load = calls(runtime, *port, size, THROTTLES, |key| Throttle {
                 key: format!("g:{key}"),
@@ -278,7 +295,7 @@ struct Answer {}
 
 /// Returns a call of Envoy's service: one descriptor of one entry.
 fn descriptor(rule: &str, key: u32) -> RateLimitRequest {
-    let entry = Entry { key: rule.to_owned(), value: format!("g:{key}") };
+    let entry = Entry { key: rule.to_owned().into(), value: format!("g:{key}").into() };
     let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
     RateLimitRequest { domain: DOMAIN.to_owned(), descriptors: vec![descriptor], hits_addend: 1 }
 }
