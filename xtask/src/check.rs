@@ -5,17 +5,11 @@ use std::time::Instant;
 use anyhow::Result;
 use xshell::cmd;
 
-use crate::tools::Workspace;
+use crate::tools::{ALL, Workspace};
 use crate::{conformance, loom, node, packaging, pictures, python, servers, tidy, trace};
 
-/// One profile and one set of features, so that nothing is compiled twice.
-const LINTS: &str =
-    "clippy --workspace --exclude xtask --all-targets --all-features -- -D warnings";
 /// Without the generator of messages, which takes long to compile.
-const OWN_LINTS: &str = "clippy --package xtask --all-targets -- -D warnings";
-/// Every failure is useful, so a failed test does not stop the others.
-const TESTS: &str = "nextest run --workspace --exclude xtask --all-features --no-fail-fast";
-const DOCUMENTATION_TESTS: &str = "test --workspace --exclude xtask --all-features --doc";
+const OWN_TESTS: &str = "test --package xtask";
 
 /// Features only add, and nothing requires one. The targets of the fuzzer and the bench compile
 /// as all else does. Generated messages are what their definitions say.
@@ -68,24 +62,26 @@ pub(crate) fn run(at: &Workspace, all: bool) -> Result<()> {
     steps.cargo(at, "fmt --all --check")?;
     steps.run("tidy", || tidy::run(at))?;
     steps.run("trace", || trace::run(at))?;
-    steps.cargo(at, LINTS)?;
-    steps.cargo(at, OWN_LINTS)?;
-    steps.cargo(at, "test --package xtask")?;
+    let linted = at.linted()?;
+    steps.cargo(at, OWN_TESTS)?;
+    steps.cargo(at, &format!("build {ALL} --all-targets"))?;
     steps.run("servers", || servers::run(at))?;
     conformance::fresh_folder(at)?;
     steps.run("tests", || {
-        let tests = at.cargo(TESTS).env(conformance::RECORDS, conformance::folder(at));
-        Ok(tests.run()?)
+        // Every failure is useful, so a failed test does not stop the others.
+        let tests = at.cargo(&format!("nextest run {ALL} --no-fail-fast"));
+        Ok(tests.env(conformance::RECORDS, conformance::folder(at)).run()?)
     })?;
     steps.run("pictures", || pictures::check(at))?;
     steps.run("python", || python::run(at, !all))?;
     steps.run("node", || node::run(at, !all))?;
     steps.run("conformance", || conformance::check(at))?;
+    steps.cargo(at, &format!("test {ALL} --doc"))?;
+    drop(linted);
     steps.run("loom", || loom::run(at, all))?;
     if all {
         steps.long(at)?;
     }
-    steps.cargo(at, DOCUMENTATION_TESTS)?;
     steps.print();
     Ok(())
 }

@@ -57,13 +57,16 @@ pub(crate) fn bench(at: &Workspace) -> Result<()> {
 fn install(at: &Workspace, optimized: bool) -> Result<PathBuf> {
     let folder = at.target.join("node");
     at.npm(&folder, "node-tests")?;
-    let profile = if optimized { "release" } else { "dev" };
-    at.cargo(&format!("build --package rategate-node --profile {profile}")).run()?;
+    let built = if optimized {
+        at.cargo("build --package rategate-node --release").run()?;
+        at.target.join("release")
+    } else {
+        at.built()?
+    };
     let installed = at.emptied("node/node_modules/rategate")?;
     pack::stage(at, &installed)?;
     let (prefix, suffix) = (std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
-    let built = if optimized { "release" } else { "debug" };
-    let module = at.target.join(built).join(format!("{prefix}rategate_node{suffix}"));
+    let module = built.join(format!("{prefix}rategate_node{suffix}"));
     at.copy_file(module, installed.join("rategate.node"))?;
     for name in ["test", "examples"] {
         at.remove_path(folder.join(name))?;

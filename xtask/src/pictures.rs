@@ -8,18 +8,15 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
 use regex::Regex;
+use xshell::{Cmd, cmd};
 
 use crate::tools::Workspace;
 
 const FOLDER: &str = "docs/pictures";
 
-const FLEET: &str = "run --quiet --package rategate-testkit --example fleet --";
-const CONTROLLERS: &str = "run --quiet --package rategate-testkit --example controllers --";
-const SIMULATE: &str = "run --quiet --bin rategate -- simulate --format svg";
-
 /// The pages whose tables examples print.
 const PAGES: [(&str, &str); 2] =
-    [("docs/distributed.md", FLEET), ("docs/adaptive.md", CONTROLLERS)];
+    [("docs/distributed.md", "fleet"), ("docs/adaptive.md", "controllers")];
 
 /// Draws every picture that a guide shows, and writes the tables.
 pub(crate) fn draw(at: &Workspace) -> Result<()> {
@@ -48,25 +45,27 @@ fn current(at: &Workspace) -> Result<Vec<(String, String)>> {
     for (_, text) in at.files(".md")?.iter().filter(|(path, _)| path.starts_with("docs/")) {
         names.extend(shown.captures_iter(text).map(|found| found[1].to_owned()));
     }
+    let built = at.built()?;
+    let (rategate, examples) = (built.join("rategate"), built.join("examples"));
     let mut made = Vec::new();
     for name in names {
         let file = match name.strip_prefix("server-") {
             Some(server) => format!("testdata/servers/{server}.toml"),
             None => format!("testdata/scenarios/{name}.toml"),
         };
-        let drawing = format!("{SIMULATE} {file}");
-        made.push((format!("{FOLDER}/{name}.svg"), output(at, &drawing)?));
+        let drawing = output(cmd!(at, "{rategate} simulate --format svg {file}"))?;
+        made.push((format!("{FOLDER}/{name}.svg"), drawing));
     }
     for (path, example) in PAGES {
-        let tables = output(at, &format!("{example} tables"))?;
+        let example = examples.join(example);
+        let tables = output(cmd!(at, "{example} tables"))?;
         made.push((path.to_owned(), with_block(&at.read_file(path)?, "pictures", &tables)?));
     }
     Ok(made)
 }
 
-fn output(at: &Workspace, words: &str) -> Result<String> {
-    let output = at.cargo(words).quiet().output()?.stdout;
-    Ok(String::from_utf8(output)?)
+fn output(command: Cmd<'_>) -> Result<String> {
+    Ok(String::from_utf8(command.quiet().output()?.stdout)?)
 }
 
 /// Returns a page with another block between the two marks of a task.
@@ -83,9 +82,8 @@ pub(crate) fn with_block(page: &str, task: &str, block: &str) -> Result<String> 
 /// docs/conformance.md has their format.
 pub(crate) fn tapes(at: &Workspace) -> Result<()> {
     let folder = at.emptied("tapes")?;
-    let tapes =
-        at.cargo("run --quiet --package rategate-testkit --example tapes -- testdata/scenarios");
-    Ok(tapes.arg(folder).quiet().run()?)
+    let tapes = at.built()?.join("examples/tapes");
+    Ok(cmd!(at, "{tapes} testdata/scenarios {folder}").quiet().run()?)
 }
 
 #[cfg(test)]

@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use cargo_metadata::{Metadata, MetadataCommand};
-use xshell::{Cmd, Shell, cmd};
+use xshell::{Cmd, PushEnv, Shell, cmd};
+
+/// All packages but this one, with one set of features.
+pub(crate) const ALL: &str = "--workspace --exclude xtask --all-features";
 
 /// A shell in the root of the workspace, and where cargo puts what it builds.
 pub(crate) struct Workspace {
@@ -42,6 +45,23 @@ impl Workspace {
     pub(crate) fn cargo<'a>(&'a self, words: &str) -> Cmd<'a> {
         let words = words.split_whitespace();
         cmd!(self.shell, "cargo {words...}")
+    }
+
+    /// Builds libraries, programs and examples with the features that the tests have, so that
+    /// nothing is compiled twice. Returns the folder that has them.
+    pub(crate) fn built(&self) -> Result<PathBuf> {
+        self.cargo(&format!("build --quiet {ALL} --lib --bins --examples")).run()?;
+        Ok(self.target.join("debug"))
+    }
+
+    /// Has clippy's compiler build what the workspace has, until this is dropped: what it finds
+    /// fails the build, and nothing is compiled for lints alone.
+    pub(crate) fn linted(&self) -> Result<[PushEnv<'_>; 2]> {
+        let sysroot = cmd!(self.shell, "rustc --print sysroot").quiet().read()?;
+        let clippy = Path::new(&sysroot).join("bin/clippy-driver");
+        let flags = "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__";
+        let compiler = self.shell.push_env("RUSTC_WORKSPACE_WRAPPER", clippy);
+        Ok([compiler, self.shell.push_env("CLIPPY_ARGS", flags)])
     }
 
     /// Returns the files that git tracks or would track whose paths end so, with their paths from
