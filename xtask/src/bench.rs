@@ -54,8 +54,7 @@ fn prepare(at: &Workspace) -> Result<()> {
     }
     at.cargo("build --release --package rategate-cli").run()?;
     let built = at.target.join("bench");
-    let cell =
-        of_bench(at, "build").args(["--release", "--features=rivals", "--package=redis-cell"]);
+    let cell = of_bench(at, "build").args(["--release", "--features=rivals", "--lib"]);
     let throttlecrab = at.cargo(&format!("install {THROTTLECRAB} --locked --root")).arg(&built);
     for rival in [cell, throttlecrab.env("CARGO_TARGET_DIR", &built)] {
         if let Err(error) = rival.run() {
