@@ -3,7 +3,11 @@
 use std::fmt::{self, Write as _};
 use std::marker::PhantomData;
 
-use serde::de::{Deserialize, DeserializeOwned, Deserializer, IgnoredAny, SeqAccess, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{
+    Deserialize, DeserializeOwned, Deserializer, IgnoredAny, IntoDeserializer, MapAccess,
+    SeqAccess, Visitor,
+};
 use serde_path_to_error::{Path, Segment};
 
 use crate::engine::MAX_ITEMS;
@@ -22,7 +26,7 @@ pub(crate) struct JsonError {
 ///
 /// [`JsonError`].
 pub(crate) fn read<T: DeserializeOwned>(text: &[u8]) -> Result<T, JsonError> {
-    // Derived readers would accept a list of the members' values.
+    // Of an empty text, or a list of the members' values.
     if !text.trim_ascii_start().starts_with(b"{") {
         let detail = "this is not a JSON object, as {\"name\": ...}".to_owned();
         return Err(JsonError { pointer: String::new(), detail });
@@ -53,7 +57,39 @@ fn pointer(path: &Path) -> String {
     pointer
 }
 
-/// A list of which [`MAX_ITEMS`] elements are kept, and one more if there are more. An element is
+/// A value that is written with the names of its members. Derived readers would also take a list of
+/// their values, and their errors name a type of the program.
+#[derive(Debug)]
+pub(crate) struct Object<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ReadObject(PhantomData))
+    }
+}
+
+struct ReadObject<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ReadObject<T> {
+    type Value = Object<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object, as {\"name\": ...}")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Object<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(members)).map(Object)
+    }
+}
+
+/// Reads a word of a list of words. A derived reader would also take it as the name of a member.
+pub(crate) fn word<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    member: D,
+) -> Result<T, D::Error> {
+    T::deserialize(String::deserialize(member)?.into_deserializer())
+}
+
+/// A list of objects of which [`MAX_ITEMS`] are kept, and one more if there are more. An element is
 /// shorter as text than in memory.
 #[derive(Debug)]
 pub(crate) struct Bounded<T>(pub(crate) Vec<T>);
@@ -76,7 +112,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ReadBounded<T> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Bounded<T>, A::Error> {
         let mut kept = Vec::new();
         while kept.len() <= MAX_ITEMS {
-            let Some(element) = list.next_element()? else { return Ok(Bounded(kept)) };
+            let Some(Object(element)) = list.next_element()? else { return Ok(Bounded(kept)) };
             kept.push(element);
         }
         while list.next_element::<IgnoredAny>()?.is_some() {}

@@ -54,8 +54,9 @@ fn a_fault_is_reported_at_its_place() {
         (br#"{"verb":"charge","rule":"r","usage":{"in":1,"in":2}}"#, "/usage", "\"in\""),
         // Verbs.
         (br#"{"rule":"r","verb":"steal"}"#, "/verb", verbs),
-        (br#"{"rule":"r","verb":1}"#, "/verb", "expected value"),
-        (br#"{"rule":"r","verb":null}"#, "/verb", "expected value"),
+        (br#"{"rule":"r","verb":1}"#, "/verb", "expected a string"),
+        (br#"{"rule":"r","verb":null}"#, "/verb", "expected a string"),
+        (br#"{"rule":"r","verb":{"take":null}}"#, "/verb", "expected a string"),
         // Numbers.
         (br#"{"rule":"r","permits":-1}"#, "/permits", number),
         (br#"{"rule":"r","permits":1.5}"#, "/permits", number),
@@ -106,6 +107,8 @@ fn a_fault_is_reported_at_its_place() {
         // Members that do not go together.
         (b"{}", "", one_form),
         (br#"{"items":[{"rule":"r"},{}]}"#, "/items/1", one_form),
+        (br#"{"items":[["r",null,null,null,null,"k"]]}"#, "/items/0", "expected an object"),
+        (br#"{"items":["r"]}"#, "/items/0", "expected an object"),
         (br#"{"rule":"r","limit":"1/s","key":"a"}"#, "", one_form),
         (br#"{"descriptor":{"user":"a"}}"#, "", "`domain` is missing"),
         (br#"{"items":[{"domain":"d"}]}"#, "/items/0", "`descriptor` is missing"),

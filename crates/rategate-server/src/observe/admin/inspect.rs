@@ -21,7 +21,7 @@ use crate::protocol::json;
 #[serde(deny_unknown_fields)]
 struct Descriptor {
     domain: String,
-    entries: Vec<Entry>,
+    entries: Vec<json::Object<Entry>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -92,6 +92,7 @@ pub(super) async fn explain(
 ) -> Result<Json<Explained>, Refused> {
     let body = read(body, MAX_BODY_BYTES, WITHIN).await?;
     let Descriptor { domain, entries } = json::read(&body)?;
+    let entries: Vec<_> = entries.into_iter().map(|json::Object(entry)| entry).collect();
     let view = &*shared.view;
     let pairs: Vec<(&[u8], &[u8])> =
         entries.iter().map(|entry| (entry.key.as_bytes(), entry.value.as_bytes())).collect();

@@ -30,7 +30,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 struct SimulationRequest {
     rule: String,
     /// The limit to be tried.
-    limit: Candidate,
+    limit: json::Object<Candidate>,
 }
 
 /// A limit of a number of permits in each period.
@@ -43,7 +43,7 @@ struct Candidate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     burst: Option<u64>,
     /// The algorithm. Defaults to that of the rule.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::word")]
     algorithm: Algorithm,
 }
 
@@ -120,7 +120,7 @@ pub(in crate::observe) async fn call(
         Limit::Counted(window) => window.granting(),
         Limit::Unlimited | Limit::Exempt | Limit::Nothing => None,
     };
-    let candidate = request.limit.policy(in_force.as_ref())?;
+    let candidate = request.limit.0.policy(in_force.as_ref())?;
     let permit = Arc::clone(&shared.replays).try_acquire_owned().map_err(|_| Refused::Busy)?;
     let name = record.name.to_string();
     let simulated = tokio::task::spawn_blocking(move || {

@@ -135,7 +135,7 @@ impl WrittenItem {
             }
             _ => {
                 let detail = "an item has `rule` and `key`, or `domain` and `descriptor`, or \
-                              `limit`, `burst` and `key`, and no others of these";
+                              `limit` and `key` and perhaps `burst`, and no others of these";
                 return Err(Invalid::at(pointer, detail));
             }
         };

@@ -37,7 +37,7 @@ pub(super) struct CheckRequest {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::word")]
     verb: Verb,
     #[serde(default, deserialize_with = "given")]
     at_most: Option<AtMost>,

@@ -14,7 +14,7 @@ use super::request::{Descriptor, MalformedRequest, RlsRequest, few};
 use crate::engine::Override;
 use crate::messages::rls::rate_limit_response::{Code, DescriptorStatus};
 use crate::net::RefusalReason;
-use crate::protocol::json::{Bounded, JsonError, read};
+use crate::protocol::json::{Bounded, JsonError, Object, read};
 use crate::rule::Unit;
 use crate::units::whole;
 
@@ -82,7 +82,7 @@ struct Message {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct Item {
     entries: Option<Bounded<Entry>>,
-    limit: Option<Limit>,
+    limit: Option<Object<Limit>>,
     #[serde(alias = "hits_addend", deserialize_with = "integer")]
     hits_addend: Option<u64>,
     #[serde(alias = "is_negative_hits")]
@@ -137,7 +137,7 @@ impl Item {
         few(entries.len(), "entries")?;
         let entries =
             entries.iter().map(|entry| (bytes(entry.key.as_ref()), bytes(entry.value.as_ref())));
-        let limit = self.limit.as_ref().map(|limit| {
+        let limit = self.limit.as_ref().map(|Object(limit)| {
             let unit = limit.unit.ok_or(MalformedRequest::NoUnit { descriptor: index })?;
             Ok(Override { permits: limit.requests_per_unit.unwrap_or(0).into(), unit })
         });
