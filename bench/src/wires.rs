@@ -153,8 +153,18 @@ pub fn redis_benchmark<'a>(
     let mut per_s = 10_000.0;
     Box::new(move |lasts| {
         let requests = (per_s * lasts.as_secs_f64()) as u64 + 1_000;
-        let mut command = Command::new("redis-benchmark");
-        command.args(["-e", "--csv", "-p", &port.to_string(), "-r", &KEYS.to_string()]);
+        // It asks a server that has died for ever.
+        let mut command = Command::new("timeout");
+        command.args([
+            "60",
+            "redis-benchmark",
+            "-e",
+            "--csv",
+            "-p",
+            &port.to_string(),
+            "-r",
+            &KEYS.to_string(),
+        ]);
         command.args(["-c", &connections.to_string(), "-P", &at_once.to_string()]);
         command.args(["-n", &requests.to_string()]).args(&words);
         let output = command.output().map_err(|error| format!("redis-benchmark: {error}"))?;
