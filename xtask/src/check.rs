@@ -103,7 +103,7 @@ pub(crate) fn long_tests(at: &Workspace) -> Result<()> {
 pub(crate) fn dependencies(at: &Workspace) -> Result<()> {
     let deny = at.crates("cargo-deny", "0.20.2", &[])?;
     cmd!(at, "{deny} --all-features check").run()?;
-    let shear = at.crates("cargo-shear", "1.14.0", &[])?;
+    let shear = at.crates("cargo-shear", "1.9.1", &[])?;
     Ok(cmd!(at, "{shear}").run()?)
 }
 
