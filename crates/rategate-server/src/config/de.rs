@@ -30,6 +30,11 @@ pub(super) const TEXT: &str = "$text";
 /// The name of secrets, whose tables say where they are.
 pub(super) const SECRET: &str = "$secret";
 
+/// Returns what is wanted in the words of who writes it, where a reader names a type of the program.
+pub(crate) fn in_words(wanted: &str) -> &str {
+    TYPES.iter().find(|(program, _)| *program == wanted).map_or(wanted, |(_, words)| words)
+}
+
 /// The names of types in a program, and in a file.
 const TYPES: [(&str, &str); 10] = [
     ("a string", "a text"),
@@ -188,11 +193,8 @@ impl Reader<'_> {
     fn not(&self, wanted: &str) -> String {
         let is_yaml = self.context.path.is_some();
         let table = if is_yaml { "a mapping" } else { "a table" };
-        let wanted = match TYPES.iter().find(|(program, _)| *program == wanted) {
-            Some((_, file)) => file,
-            None if wanted.starts_with("struct ") || wanted == "a map" => table,
-            None => wanted,
-        };
+        let is_table = wanted.starts_with("struct ") || wanted == "a map";
+        let wanted = if is_table { table } else { in_words(wanted) };
         let kind = &self.node.kind;
         let is_number = matches!(kind, Kind::Number(_)) && wanted.starts_with("a whole number");
         match self.written() {

@@ -32,6 +32,7 @@ mod write;
 mod xds;
 
 pub use self::calendar::{instant, local_time};
+pub(crate) use self::de::in_words;
 pub use self::error::{ConfigError, Problem, report};
 pub(crate) use self::explain::hint;
 pub use self::explain::{Explanation, ceiling, explain};

@@ -10,6 +10,7 @@ use serde::de::{
 };
 use serde_path_to_error::{Path, Segment};
 
+use crate::config::in_words;
 use crate::engine::MAX_ITEMS;
 
 /// A fault in a text.
@@ -34,11 +35,20 @@ pub(crate) fn read<T: DeserializeOwned>(text: &[u8]) -> Result<T, JsonError> {
     let mut reader = serde_json::Deserializer::from_slice(text);
     let read = serde_path_to_error::deserialize(&mut reader).map_err(|fault| JsonError {
         pointer: pointer(fault.path()),
-        detail: fault.inner().to_string(),
+        detail: told(&fault.inner().to_string()),
     })?;
     let rest = reader.end();
     rest.map_err(|fault| JsonError { pointer: String::new(), detail: fault.to_string() })?;
     Ok(read)
+}
+
+/// Returns a message whose wanted value is in the words of who writes JSON.
+fn told(message: &str) -> String {
+    let parts = message.rsplit_once(" at line ").and_then(|(fault, place)| {
+        let (found, wanted) = fault.rsplit_once(", expected ")?;
+        Some(format!("{found}, expected {} at line {place}", in_words(wanted)))
+    });
+    parts.unwrap_or_else(|| message.to_owned())
 }
 
 fn pointer(path: &Path) -> String {

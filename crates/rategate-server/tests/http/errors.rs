@@ -26,7 +26,7 @@ fn assert_invalid(service: &Service, body: &str, pointer: &str, parts: &[&str]) 
 fn a_fault_is_reported_at_its_place() {
     let service = plain();
     let key = "a text, bytes like {\"base64\": \"AP8=\"}, a list of values, or values by name";
-    let number = "expected u64";
+    let number = "expected a whole number from 0 to 18446744073709551615 at line 1";
     let no_object = "not a JSON object";
     let one_form = "an item has `rule`";
     let verbs = "`take`, `peek`, `charge`, `refund`, `reset`, `lease`, `renew`, `release`, \
@@ -54,9 +54,9 @@ fn a_fault_is_reported_at_its_place() {
         (br#"{"verb":"charge","rule":"r","usage":{"in":1,"in":2}}"#, "/usage", "\"in\""),
         // Verbs.
         (br#"{"rule":"r","verb":"steal"}"#, "/verb", verbs),
-        (br#"{"rule":"r","verb":1}"#, "/verb", "expected a string"),
-        (br#"{"rule":"r","verb":null}"#, "/verb", "expected a string"),
-        (br#"{"rule":"r","verb":{"take":null}}"#, "/verb", "expected a string"),
+        (br#"{"rule":"r","verb":1}"#, "/verb", "expected a text"),
+        (br#"{"rule":"r","verb":null}"#, "/verb", "expected a text"),
+        (br#"{"rule":"r","verb":{"take":null}}"#, "/verb", "expected a text"),
         // Numbers.
         (br#"{"rule":"r","permits":-1}"#, "/permits", number),
         (br#"{"rule":"r","permits":1.5}"#, "/permits", number),
@@ -77,7 +77,7 @@ fn a_fault_is_reported_at_its_place() {
         (br#"{"rule":"r","verb":"charge","once":null}"#, "/once", "null"),
         (br#"{"rule":"r","verb":"reserve","ttl":null}"#, "/ttl", "null"),
         // Texts, keys and descriptors.
-        (br#"{"rule":7}"#, "/rule", "expected a string"),
+        (br#"{"rule":7}"#, "/rule", "expected a text"),
         (br#"{"rule":"per_user","key":1}"#, "/key", key),
         (br#"{"rule":"per_path","key":["1",null]}"#, "/key", key),
         (br#"{"rule":"per_user","key":{"base64":"*"}}"#, "/key", "not base64"),
@@ -89,7 +89,7 @@ fn a_fault_is_reported_at_its_place() {
         (br#"{"rule":"r","verb":"reserve","id":"x1"}"#, "/id", "\"x1\" is none; an id is 32"),
         (br#"{"rule":"r","verb":"renew","lease":"x1"}"#, "/lease", "\"x1\" is none"),
         (br#"{"rule":"r","once":"x1"}"#, "/once", "\"x1\" is none"),
-        (br#"{"rule":"r","verb":"reserve","ttl":30}"#, "/ttl", "integer `30`, expected a string"),
+        (br#"{"rule":"r","verb":"reserve","ttl":30}"#, "/ttl", "integer `30`, expected a text"),
         (br#"{"rule":"r","verb":"reserve","ttl":"soon"}"#, "/ttl", "write a time like \"30s\""),
         // Ranges.
         (br#"{"rule":"r","verb":"reserve","at_most":-1}"#, "/at_most", "a whole number"),

@@ -326,7 +326,7 @@ fn faults_of_a_usage_say_where_and_what() {
         ),
         (of(json!({ "usage": { "input": 1 }, "permits": 1 })), "invalid_request", "not both"),
         (of(json!({ "model": "small" })), "invalid_request", "belongs to a `usage`"),
-        (of(json!({ "usage": { "input": -1 } })), "invalid_request", "expected u64"),
+        (of(json!({ "usage": { "input": -1 } })), "invalid_request", "expected a whole number"),
         (of(json!({ "usage": [1] })), "invalid_request", "input"),
         (of(json!({ "usage": {}, "verb": "reset" })), "invalid_request", "only for"),
         (of(json!({ "usage": {}, "at_most": true })), "invalid_request", "only for"),

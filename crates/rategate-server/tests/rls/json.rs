@@ -58,7 +58,7 @@ fn what_is_no_request_is_refused() {
         (r#"{"domain":"edge","hitsAddend":-1}"#, "whole number"),
         (r#"{"domain":"edge","hitsAddend":4294967296}"#, "whole number"),
         (r#"{"domain":"edge","hitsAddend":1,"hits_addend":1}"#, "duplicate field"),
-        (r#"{"domain":"edge","descriptors":[{"entries":[{"key":1}]}]}"#, "string"),
+        (r#"{"domain":"edge","descriptors":[{"entries":[{"key":1}]}]}"#, "expected a text"),
         (r#"{"domain":"edge","descriptors":[[[["held","1"]]]]}"#, "expected an object"),
         (r#"{"domain":"edge","descriptors":[{"entries":[["held","1"]]}]}"#, "expected an object"),
         (r#"{"domain":"edge","descriptors":[{"limit":[5,"DAY"]}]}"#, "expected an object"),
