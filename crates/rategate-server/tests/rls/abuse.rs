@@ -180,7 +180,7 @@ const ATTACKS: [(&str, Attack); 11] = [
 
 /// The attackers at a time, and how long they go on.
 const ATTACKERS: usize = 4;
-const LASTS: Duration = Duration::from_millis(500);
+const LASTS: Duration = Duration::from_millis(1_500);
 /// The memory that the process may have more afterwards, the attackers' own included.
 const MAX_GROWN: usize = 48 << 20;
 /// The longest time of a call of another client, on a machine with other work.

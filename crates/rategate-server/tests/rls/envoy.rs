@@ -222,14 +222,13 @@ fn no_field_of_a_client_passes_a_real_envoy() {
     }
     let mut kept_alive = KeptAlive { envoy: &envoy, stream: None };
     let mut denied = 0;
-    let all = if std::env::var_os("RATEGATE_TRACES").is_some() { 10_000 } else { 1_000 };
-    for nth in 0..all {
+    for nth in 0..10_000 {
         let value = hostile(nth);
         let status = kept_alive.get("x-plan", &value);
         assert!(status >= 400, "{nth}: {status} for {value:?}");
-        denied += usize::from(status == 429);
+        denied += u32::from(status == 429);
     }
-    assert!(denied > all - 100, "all but few reach the service: {denied}");
+    assert!(denied > 9_900, "all but few reach the service: {denied}");
 }
 
 #[test]

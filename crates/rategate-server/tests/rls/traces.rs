@@ -199,13 +199,13 @@ fn play(
     compared
 }
 
-/// Half of them as bytes of gRPC, half as JSON: 400 000 sequences in the long form.
+/// Half of them as bytes of gRPC, half as JSON: 100 000 sequences in all.
 #[test]
 fn sequences_of_calls_are_answered_as_by_the_model() {
     thread::scope(|scope| {
-        let odd = configs(60).skip(1).step_by(2);
+        let odd = configs(500).skip(1).step_by(2);
         scope.spawn(|| play(wires::json, &Place::Here, (odd, SEQUENCES)));
-        play(wires::grpc, &Place::Here, (configs(60).step_by(2), SEQUENCES));
+        play(wires::grpc, &Place::Here, (configs(500).step_by(2), SEQUENCES));
     });
 }
 
@@ -219,13 +219,13 @@ pub(crate) fn configs(few: u64) -> std::ops::Range<u64> {
 /// The service reloads its rules and restarts from its counters in a file, between calls.
 #[test]
 fn traces_go_on_over_reloads_and_restarts() {
-    let compared = play(wires::json, &Place::restarted(), (configs(8), 60));
+    let compared = play(wires::json, &Place::restarted(), (configs(12), 60));
     println!("{compared} calls compared over reloads and restarts");
 }
 
 #[test]
 fn a_store_in_memory_answers_traces_alike() {
-    let compared = play(wires::grpc, &Place::Memory, (configs(12), SEQUENCES));
+    let compared = play(wires::grpc, &Place::Memory, (configs(40), SEQUENCES));
     println!("{compared} calls compared with counters in a store in memory");
 }
 

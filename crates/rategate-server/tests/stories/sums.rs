@@ -268,7 +268,7 @@ fn engine_of(kind: Kind) -> TestEngine {
 #[test]
 fn random_stories_are_those_of_plain_sums() {
     let kinds = [Kind::Here, Kind::Counted, Kind::Stored, Kind::Mixed];
-    for (seed, kind) in configs(12).flat_map(|seed| kinds.map(|kind| (seed, kind))) {
+    for (seed, kind) in configs(60).flat_map(|seed| kinds.map(|kind| (seed, kind))) {
         let (engine, rng) = (engine_of(kind), Rng::with_seed(seed));
         let mut story = Story { engine, model: Model::default(), rng, kind };
         let story = std::panic::AssertUnwindSafe(|| story.run(200));
