@@ -32,6 +32,11 @@ pub(crate) fn read<T: DeserializeOwned>(text: &[u8]) -> Result<T, JsonError> {
         let detail = "this is not a JSON object, as {\"name\": ...}".to_owned();
         return Err(JsonError { pointer: String::new(), detail });
     }
+    serde_json::from_slice(text).or_else(|_| read_with_path(text))
+}
+
+/// Parses an object, and keeps the path to each value until it is read, which takes as long again.
+fn read_with_path<T: DeserializeOwned>(text: &[u8]) -> Result<T, JsonError> {
     let mut reader = serde_json::Deserializer::from_slice(text);
     let read = serde_path_to_error::deserialize(&mut reader).map_err(|fault| JsonError {
         pointer: pointer(fault.path()),

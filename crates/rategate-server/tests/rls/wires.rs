@@ -54,21 +54,22 @@ fn over_grpc(runtime: &Runtime, grpc: &Grpc, call: &Call) -> Reply {
 
 fn over_json(runtime: &Runtime, engine: &Engine<Clock>, options: &Options, call: &Call) -> Reply {
     let descriptors = call.requested.iter().map(|requested| {
-        let entries =
-            requested.entries.iter().map(|(key, value)| json!({"key": key, "value": value}));
-        let mut all = json!({"entries": entries.collect::<Vec<_>>()});
-        if let Some((permits, unit)) = requested.own {
-            all["limit"] = json!({"requestsPerUnit": permits, "unit": unit.name().to_uppercase()});
-        }
-        if let Some(hits) = requested.hits {
-            // Integers of 64 bits are texts in the mapping.
-            all["hitsAddend"] = json!(hits.to_string());
-        }
-        all
+        let entry = |(key, value)| format!(r#"{{"key":"{key}","value":"{value}"}}"#);
+        let entries: Vec<_> = requested.entries.iter().copied().map(entry).collect();
+        let limit = requested.own.map(|(permits, unit)| {
+            let unit = unit.name().to_uppercase();
+            format!(r#","limit":{{"requestsPerUnit":{permits},"unit":"{unit}"}}"#)
+        });
+        // Integers of 64 bits are texts in the mapping.
+        let hits = requested.hits.map(|hits| format!(r#","hitsAddend":"{hits}""#));
+        let (limit, hits) = (limit.unwrap_or_default(), hits.unwrap_or_default());
+        format!(r#"{{"entries":[{}]{limit}{hits}}}"#, entries.join(","))
     });
-    let descriptors: Vec<_> = descriptors.collect();
-    let text = json!({"domain": call.domain, "descriptors": descriptors, "hitsAddend": call.hits});
-    let answer = runtime.block_on(rls::json(text.to_string().as_bytes(), engine, options, true));
+    let descriptors = descriptors.collect::<Vec<_>>().join(",");
+    let Call { domain, hits, .. } = call;
+    let text =
+        format!(r#"{{"domain":"{domain}","descriptors":[{descriptors}],"hitsAddend":{hits}}}"#);
+    let answer = runtime.block_on(rls::json(text.as_bytes(), engine, options, true));
     let reply = of_json(&serde_json::from_str(&answer.body).unwrap());
     assert_eq!(answer.status, if reply.is_over { 429 } else { 200 });
     reply
