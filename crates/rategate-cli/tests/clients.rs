@@ -134,16 +134,7 @@ fn a_reservation_is_an_id_and_its_end_a_line() {
     let ttl = r#","permits":8,"ttl":"5s""#;
     let held = format!("{ID}\n");
     let reserve = ["reserve", "r", "a", "-n", "8", "--ttl", "5s"];
-    let number = format!("{ID} 3\n");
-    let range = r#","permits":2,"at_most":8"#;
-    let cases: [(&[&str], String, i32, &str, String); 8] = [
-        (
-            &["reserve", "r", "a", "-n", "2", "--at-most", "8"],
-            reserved(true, "granted", ",\"held\":3"),
-            0,
-            &number,
-            body("reserve", range),
-        ),
+    let cases: [(&[&str], String, i32, &str, String); 7] = [
         (&reserve, reserved(true, "granted", ""), 0, &held, body("reserve", ttl)),
         (
             &["reserve", "r", "a", "--id", ID],
@@ -196,18 +187,6 @@ fn a_reservation_is_an_id_and_its_end_a_line() {
         let (_, json, _) = ask(&service, &[arguments, &["--json"]].concat());
         assert_eq!(json.trim_end(), answer);
     }
-}
-
-#[test]
-fn a_range_that_is_no_number_is_an_argument() {
-    let service = Service::tcp(&[("POST /v1/check", 200, GRANTED)]);
-    for wrong in ["-1", "NaN", "1.5", "18446744073709551616", ""] {
-        let (code, ..) = ask(&service, &["reserve", "r", "a", "--at-most", wrong]);
-        assert_eq!(code, Some(2), "{wrong}");
-    }
-    let both = ["reserve", "r", "a", "--at-most", "5", "--usage", "output=1"];
-    assert_eq!(ask(&service, &both).0, Some(2));
-    assert!(service.received().is_empty());
 }
 
 #[test]

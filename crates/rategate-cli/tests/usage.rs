@@ -223,7 +223,6 @@ fn numbers_of_permits_say_what_would_be_right() {
             (["check", "r", "k"].as_slice(), "-n"),
             (&["charge", "r", "k"], "-n"),
             (&["reserve", "r", "k"], "-n"),
-            (&["reserve", "r", "k"], "--at-most"),
             (&["commit", id, "r", "k"], "-n"),
         ] {
             let complaint = refused(&[command, &[option, number]].concat());

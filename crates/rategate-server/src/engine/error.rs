@@ -137,19 +137,6 @@ pub enum EngineError {
         /// The maximum time.
         max: Duration,
     },
-    /// A range of permits to hold that is none.
-    #[error(
-        "item {item}, counted from 0: `at_most` is {most} and `permits` {least}; a reservation \
-         holds from at least 1 permit to as many as `at_most`"
-    )]
-    AtMost {
-        /// The index of the item.
-        item: usize,
-        /// The minimum number of permits.
-        least: u64,
-        /// The maximum number of permits.
-        most: u64,
-    },
     /// The cost of an item's usage is unknown.
     #[error("rule `{rule}` {why}")]
     Cost {

@@ -38,8 +38,6 @@ struct Part<'a> {
     values: SmallVec<[&'a [u8]; 4]>,
     /// The permits that the item counts.
     permits: u64,
-    /// The maximum number of permits that a reservation of the item holds, if that is more.
-    at_most: Option<u64>,
     /// These permits, if they are the cost of a usage.
     cost: Option<u64>,
 }
@@ -94,8 +92,7 @@ impl<'a> Layers<'a> {
             }
             items.extend(parts.iter().map(|part| {
                 let target = Target::Rule { name: &part.rule.name, values: &part.values };
-                let Part { permits, at_most, .. } = *part;
-                Item { target, permits, at_most, usage: None, ..*item }
+                Item { target, permits: part.permits, usage: None, ..*item }
             }));
         }
         items
@@ -174,16 +171,11 @@ impl<'a> Layer<'a> {
         let alone = rules.len() == 1;
         let part = |rule: &&'a Arc<Rule>| {
             let values = rule.values_in(&entries).unwrap_or_default();
-            let amount = |item: &Item<'_>| {
-                let amount = rule.amount(item, verb, alone);
-                amount.map_err(|why| rule.cost_error(nth, why))
-            };
-            let permits = amount(item)?;
-            let most = item.at_most.map(|permits| Item { permits, ..*item });
-            let most = most.map(|item| amount(&item)).transpose()?;
+            let permits = rule.amount(item, verb, alone);
+            let permits = permits.map_err(|why| rule.cost_error(nth, why))?;
             let is_cost = matches!(rule.counts, Counts::Usage(_) | Counts::Money(_));
             let cost = item.usage.filter(|_| is_cost).map(|_| permits);
-            Ok(Part { rule, values, permits, at_most: most, cost })
+            Ok(Part { rule, values, permits, cost })
         };
         let parts = rules.iter().map(part).collect::<Result<_, EngineError>>()?;
         Ok(Self { parts, ..plain })

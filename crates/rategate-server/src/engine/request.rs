@@ -52,9 +52,6 @@ pub struct Item<'a> {
     pub target: Target<'a>,
     /// The number of permits.
     pub permits: u64,
-    /// The maximum number of permits that a reservation holds, of which `permits` is the minimum:
-    /// as many as there are. It holds exactly `permits` if `None`. Other requests ignore it.
-    pub at_most: Option<u64>,
     /// The units that were used, in place of permits: for rules with weights or prices.
     pub usage: Option<Usage<'a>>,
     /// `true` if the permits are refunded in a request that takes others: Envoy's negative hits.
@@ -150,7 +147,7 @@ impl<'a> Item<'a> {
     /// Creates an item that takes permits.
     #[must_use]
     pub const fn of(target: Target<'a>, permits: u64) -> Self {
-        Self { target, permits, at_most: None, usage: None, refund: false, quota: false, nth: None }
+        Self { target, permits, usage: None, refund: false, quota: false, nth: None }
     }
 
     /// Creates an item that takes the cost of a usage.
@@ -179,7 +176,6 @@ impl<'a> Item<'a> {
 pub(super) struct OwnedItem {
     target: Owned,
     permits: u64,
-    at_most: Option<u64>,
     refund: bool,
     quota: bool,
 }
@@ -214,8 +210,8 @@ impl OwnedItem {
             },
             Target::Inline { limit, key } => Owned::Inline { limit, key: key.to_vec() },
         };
-        let Item { permits, at_most, refund, quota, .. } = *item;
-        Self { target, permits, at_most, refund, quota }
+        let Item { permits, refund, quota, .. } = *item;
+        Self { target, permits, refund, quota }
     }
 
     pub(super) const fn permits(&self) -> u64 {
@@ -243,7 +239,7 @@ impl OwnedItem {
             Owned::Inline { limit, key } => Target::Inline { limit: *limit, key },
         };
         // The cost of a usage is known before an item is decided.
-        let Self { permits, at_most, refund, quota, .. } = *self;
-        Item { at_most, refund, quota, ..Item::of(target, permits) }
+        let Self { permits, refund, quota, .. } = *self;
+        Item { refund, quota, ..Item::of(target, permits) }
     }
 }

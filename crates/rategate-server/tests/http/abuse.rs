@@ -264,7 +264,7 @@ const GOOD: [(&str, &str); 6] = [
         r#"{"items":[{"rule":"all"},{"rule":"per_path","key":{"user":"1","path":"\u00e4"}}]}"#,
     ),
     ("/v1/check", r#"{"domain":"edge","descriptor":[["user","42"],["path","/a"]]}"#),
-    ("/v1/check", r#"{"at_most":true,"limit":"0.5/10s","burst":20,"key":"42","permits":7}"#),
+    ("/v1/check", r#"{"limit":"0.5/10s","burst":20,"key":"42","permits":7}"#),
     (
         "/v1/check",
         r#"{"verb":"lease","rule":"ovens","key":"a","lease":"00112233445566778899aabbccddeeff"}"#,

@@ -113,27 +113,6 @@ fn verbs() {
     assert_eq!(ask("take", 0)["items"][0]["remaining"], 3);
 }
 
-#[test]
-fn at_most_is_as_much_as_there_is() {
-    let service = plain();
-    let take = |permits: u64| {
-        let body = format!(r#"{{"at_most":true,"rule":"per_user","key":"1","permits":{permits}}}"#);
-        let answer = service.check(&body);
-        (answer["allowed"].as_bool().unwrap(), answer["taken"].as_u64().unwrap())
-    };
-    assert_eq!(take(2), (true, 2));
-    assert_eq!(take(50), (true, 1));
-    assert_eq!(take(50), (false, 0));
-    service.clock.advance(Duration::from_nanos(2 * SECOND));
-    assert_eq!(take(u64::MAX), (true, 2));
-    let both = r#"{"verb":"take","at_most":true,"items":[
-        {"rule":"per_user","key":"2","permits":9},{"limit":"1/s","burst":2,"key":"2","permits":9}]}"#;
-    assert_eq!(service.check(both)["taken"], 2);
-    // Clients that have not requested it do not receive it.
-    let plainly = service.check(r#"{"at_most":false,"rule":"per_user","key":"3","permits":9}"#);
-    assert_eq!((&plainly["allowed"], plainly.get("taken")), (&json!(false), None));
-}
-
 /// An operation on the reservation with this id, of two rules.
 fn estimate(service: &Service, verb: &str, id: &str, users: u64) -> Json {
     let path = json!({ "rule": "per_path", "key": ["1", "/a"] });
@@ -240,7 +219,6 @@ fn what_is_made_once_counts_once() {
             "/id",
         ),
         (json!({ "once": "e", "rule": "all" }), 400, "/once"),
-        (json!({ "once": "e".repeat(32), "at_most": true, "rule": "all" }), 400, "/once"),
     ];
     for (body, status, pointer) in refused {
         let answer = service.call("POST", "/v1/check", &[], &body.to_string());
@@ -255,7 +233,7 @@ fn reservations_that_are_none_say_what_would_be_right() {
     let id = r#""id":"ffeeddccbbaa99887766554433221100""#;
     let reserve = format!(r#"{{"verb":"reserve",{id},"rule":"per_user","key":"1"}}"#);
     assert_eq!(service.check(&reserve)["allowed"], true);
-    let cases: [(&str, u16, &str, &str); 14] = [
+    let cases: [(&str, u16, &str, &str); 10] = [
         (r#"{"verb":"commit","rule":"all"}"#, 400, "/id", "missing"),
         (r#"{"verb":"cancel","rule":"all"}"#, 400, "/id", "missing"),
         (r#"{"id":"ffeeddccbbaa99887766554433221100","rule":"all"}"#, 400, "/id", "only for"),
@@ -263,20 +241,6 @@ fn reservations_that_are_none_say_what_would_be_right() {
         (r#"{"verb":"reserve","ttl":"0s","rule":"all"}"#, 400, "/ttl", "600s at most"),
         (r#"{"verb":"reserve","ttl":"11min","rule":"all"}"#, 400, "/ttl", "of rule `all` is 660s"),
         (r#"{"verb":"reserve","ttl":"-1s","rule":"all"}"#, 400, "/ttl", "\"-1s\": not a duration"),
-        (r#"{"verb":"reserve","rule":"all","permits":6,"at_most":5}"#, 400, "/at_most", "is 5 and"),
-        (
-            r#"{"verb":"reserve","rule":"all","permits":0,"at_most":5}"#,
-            400,
-            "/at_most",
-            "at least 1",
-        ),
-        (r#"{"verb":"reserve","rule":"all","at_most":0}"#, 400, "/at_most", "`at_most` is 0"),
-        (
-            r#"{"verb":"reserve","items":[{"rule":"all"},{"rule":"per_user","key":"1","at_most":0}]}"#,
-            400,
-            "/items/1/at_most",
-            "item 1, counted from 0",
-        ),
         (
             r#"{"verb":"reserve","rule":"ovens","key":"1","permits":0}"#,
             400,
@@ -312,28 +276,24 @@ fn reservations_that_are_none_say_what_would_be_right() {
 
 /// The reply says what is held, also that to the same call again.
 #[test]
-fn a_reservation_of_a_range_says_what_it_holds() {
+fn a_reservation_says_what_it_holds() {
     let service = plain();
-    let capacity = service.check(r#"{"verb":"peek","rule":"per_user","key":"9"}"#);
-    let capacity = capacity["items"][0]["remaining"].as_u64().unwrap();
-    let reserve = |id: &str, least: u64| {
-        let item = json!({"rule": "per_user", "key": "9", "permits": least, "at_most": 1_000_000});
+    let reserve = |id: &str, permits: u64| {
+        let item = json!({"rule": "per_user", "key": "9", "permits": permits});
         service.check(&json!({"verb": "reserve", "id": id, "items": [item]}).to_string())
     };
     let id = "0123456789abcdef0123456789abcdef";
-    let first = reserve(id, 1);
-    assert_eq!((&first["allowed"], &first["items"][0]["held"]), (&json!(true), &json!(capacity)));
+    let first = reserve(id, 3);
+    assert_eq!((&first["allowed"], &first["items"][0]["held"]), (&json!(true), &json!(3)));
     assert_eq!(first["reservation"]["ends_after_ms"], 60_000);
-    let again = reserve(id, 1);
-    assert_eq!((&again["repeated"], &again["items"][0]["held"]), (&json!(true), &json!(capacity)));
+    let again = reserve(id, 3);
+    assert_eq!((&again["repeated"], &again["items"][0]["held"]), (&json!(true), &json!(3)));
     let denied = reserve("0123456789abcdef0123456789abcdee", 1);
     assert_eq!((&denied["allowed"], &denied["items"][0]["held"]), (&json!(false), &Json::Null));
     let cancel = json!({"verb": "cancel", "id": id, "rule": "per_user", "key": "9"});
     let cancelled = service.check(&cancel.to_string());
-    assert_eq!(cancelled["items"][0]["refunded"], capacity);
+    assert_eq!(cancelled["items"][0]["refunded"], 3);
     assert_eq!(cancelled["items"][0]["held"], Json::Null);
-    let single = json!({"verb": "reserve", "rule": "per_user", "key": "9", "at_most": 1_000_000});
-    assert_eq!(service.check(&single.to_string())["items"][0]["held"], capacity);
 }
 
 /// Takes, renews or releases a lease of that many ovens.

@@ -72,7 +72,6 @@ fn a_fault_is_reported_at_its_place() {
         (br#"{"rule":"r","permits":null}"#, "/permits", "null"),
         (br#"{"items":[{"rule":"r","permits":null}]}"#, "/items/0/permits", "null"),
         (br#"{"items":[{"rule":"r","usage":null}]}"#, "/items/0/usage", "null"),
-        (br#"{"rule":"r","verb":"reserve","at_most":null}"#, "/at_most", "a whole number"),
         (br#"{"rule":"r","verb":"reserve","id":null}"#, "/id", "null"),
         (br#"{"rule":"r","verb":"charge","once":null}"#, "/once", "null"),
         (br#"{"rule":"r","verb":"reserve","ttl":null}"#, "/ttl", "null"),
@@ -91,18 +90,6 @@ fn a_fault_is_reported_at_its_place() {
         (br#"{"rule":"r","once":"x1"}"#, "/once", "\"x1\" is none"),
         (br#"{"rule":"r","verb":"reserve","ttl":30}"#, "/ttl", "integer `30`, expected a text"),
         (br#"{"rule":"r","verb":"reserve","ttl":"soon"}"#, "/ttl", "write a time like \"30s\""),
-        // Ranges.
-        (br#"{"rule":"r","verb":"reserve","at_most":-1}"#, "/at_most", "a whole number"),
-        (br#"{"rule":"r","verb":"reserve","at_most":"9"}"#, "/at_most", "a whole number"),
-        (br#"{"rule":"r","verb":"reserve","at_most":true}"#, "/at_most", "a number of permits"),
-        (br#"{"rule":"r","at_most":5}"#, "/at_most", "true for the verb `take`"),
-        (br#"{"rule":"r","verb":"peek","at_most":5}"#, "/at_most", "only the verbs `take`"),
-        (br#"{"items":[{"rule":"r","at_most":5}]}"#, "/items/0/at_most", "only for the verb"),
-        (
-            br#"{"verb":"reserve","rule":"r","at_most":5,"usage":{"output":1}}"#,
-            "/at_most",
-            "write one without the other",
-        ),
         (br#"{"verb":"reserve","rule":"r","usage":{}}"#, "/usage", "it names no unit"),
         // Members that do not go together.
         (b"{}", "", one_form),
@@ -114,7 +101,6 @@ fn a_fault_is_reported_at_its_place() {
         (br#"{"items":[{"domain":"d"}]}"#, "/items/0", "`descriptor` is missing"),
         (br#"{"items":[]}"#, "/items", "1 to 64"),
         (br#"{"items":[{"rule":"r"}],"key":"k"}"#, "", "use one or the other"),
-        (br#"{"verb":"reserve","items":[{"rule":"r"}],"at_most":5}"#, "", "use one or the other"),
         // Limits of a call.
         (br#"{"limit":"0/h","key":"a"}"#, "/limit", "\"0/h\": a limit that comes with the call"),
         // Keys of a rule.

@@ -329,7 +329,6 @@ fn faults_of_a_usage_say_where_and_what() {
         (of(json!({ "usage": { "input": -1 } })), "invalid_request", "expected a whole number"),
         (of(json!({ "usage": [1] })), "invalid_request", "input"),
         (of(json!({ "usage": {}, "verb": "reset" })), "invalid_request", "only for"),
-        (of(json!({ "usage": {}, "at_most": true })), "invalid_request", "only for"),
         (json!({ "limit": "1/s", "key": "k", "usage": {} }), "invalid_request", "weights"),
         (
             json!({ "rule": "plain", "key": "k", "usage": { "a": 1 } }),

@@ -201,7 +201,7 @@ fn reservations_of_several_counters_go_on() {
         Item::of_usage(of("both"), usage),
         Item::of(inline, 6),
         Item::of(window, 4),
-        Item { at_most: Some(800), ..Item::of(of("log"), 5) },
+        Item::of(of("log"), 800),
     ];
     assert!(now(before.reserve(id(1), MINUTE, &items)).unwrap().answer.allowed);
     let (after, _, restored) = File::of(&before).restored(KINDS, 0);

@@ -10,17 +10,17 @@
 //! the answer, with its values. A verdict without a number stands for any number. `!` is an error
 //! with this text in it. `2>` names a second server, which shares no more than the store.
 //!
-//! An item is `rule:permits`, `rule:least..most` or `rule:unit=count@model`. The value of its entry
+//! An item is `rule:permits` or `rule:unit=count@model`. The value of its entry
 //! is `x`, unless one follows the name as in `rule.ann`. `@a,b` is a descriptor with these entries,
 //! `@a/20` one with a limit of 20 a minute of its own, and `~50` a bucket of the call, which earns
 //! one a second. A `?` in front makes it a quota, and a `-` a refund.
 
+mod bounds;
 mod charges;
 mod in_flight;
 mod leases;
 mod once;
 mod random;
-mod ranges;
 mod reservations;
 mod resp;
 mod sums;
@@ -267,7 +267,7 @@ fn decide(engine: &Engine<ManualClock>, verb: &str, rest: &str) -> Decided<Reser
     let items: Vec<_> = parts.iter().map(Part::item).collect();
     let request = |verb| Request { verb: verb_of(verb), items: &items, counts_denied: false };
     let lease = |verb| {
-        let permits = parts[0].least.unwrap();
+        let permits = parts[0].permits.unwrap();
         let (name, rule, values) = (id(ahead[0]), parts[0].name, &parts[0].values);
         plain(engine.lease(verb, &Lease { name, rule, values, permits }))
     };
@@ -295,8 +295,7 @@ struct Part<'t> {
     entries: Vec<(&'t [u8], &'t [u8])>,
     own: Option<Override>,
     inline: Option<Inline>,
-    least: Option<u64>,
-    most: Option<u64>,
+    permits: Option<u64>,
     counts: Vec<(&'t str, u64)>,
     model: Option<&'t str>,
     quota: bool,
@@ -315,15 +314,13 @@ impl<'t> Part<'t> {
         let is_usage = amount.is_some_and(|amount| amount.contains('='));
         let (usage, model) = cut(amount.filter(|_| is_usage).unwrap_or_default(), "@");
         let counts = usage.split(',').filter_map(|count| count.split_once('='));
-        let range = amount.filter(|_| !is_usage).map(|amount| cut(amount, ".."));
         Self {
             name,
             values: [value],
             entries: keys.map(|key| (key.as_bytes(), value)).collect(),
             own: own.map(|own| Override { permits: number(own), unit: Unit::Minute }),
             inline: capacity.map(|capacity| Inline { capacity, count: 1, period_ns: SECOND }),
-            least: range.map(|(least, _)| number(least)),
-            most: range.and_then(|(_, most)| most.map(number)),
+            permits: amount.filter(|_| !is_usage).map(number),
             counts: counts.map(|(unit, count)| (unit, number(count))).collect(),
             model,
             quota,
@@ -349,13 +346,13 @@ impl<'t> Part<'t> {
     fn item(&self) -> Item<'_> {
         let item = match self.usage() {
             Some(usage) => Item::of_usage(self.target(), usage),
-            None => Item::of(self.target(), self.least.unwrap_or(1)),
+            None => Item::of(self.target(), self.permits.unwrap_or(1)),
         };
-        Item { at_most: self.most, quota: self.quota, refund: self.refund, ..item }
+        Item { quota: self.quota, refund: self.refund, ..item }
     }
 
     fn cost(&self) -> Cost<'_> {
-        Cost { target: self.target(), permits: self.least, usage: self.usage() }
+        Cost { target: self.target(), permits: self.permits, usage: self.usage() }
     }
 }
 

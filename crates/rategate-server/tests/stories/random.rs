@@ -1,4 +1,4 @@
-//! Random stories: a store answers as this process does, ranges hold what plain sums say, and
+//! Random stories: a store answers as this process does, shares hold what plain sums say, and
 //! threads share a limit.
 
 use std::sync::Barrier;
@@ -43,7 +43,7 @@ fn seen(answer: Result<Reserved, EngineError>, has_resets: bool) -> String {
 struct Random<'r> {
     rng: Rng,
     names: &'r [&'r str],
-    has_ranges: bool,
+    has_shares: bool,
     /// The items of each id.
     known: Vec<Vec<&'r str>>,
 }
@@ -55,13 +55,6 @@ impl<'r> Random<'r> {
             1 => self.rng.u64(1..1_500),
             _ => self.rng.u64(1..4),
         }
-    }
-
-    fn range(&mut self) -> String {
-        let least = self.permits();
-        let is_range = self.has_ranges && self.rng.bool();
-        let most = is_range.then(|| format!("..{}", least + self.rng.u64(..900)));
-        format!(":{least}{}", most.unwrap_or_default())
     }
 
     fn some_names(&mut self) -> Vec<&'r str> {
@@ -81,14 +74,14 @@ impl<'r> Random<'r> {
             }
             2..5 => {
                 let ttl_ms = self.rng.u64(1..90_000);
-                let items = words(&names, || self.range());
+                let items = words(&names, || format!(":{}", self.permits()));
                 self.known.push(names);
                 ("reserve", format!("{}/{ttl_ms}ms {items}", self.known.len()))
             }
             5 => {
                 let verb = self.rng.choice(["charge", "refund"]).unwrap();
                 // A store takes back as much as one call can take.
-                let max = if self.has_ranges { 1_000 } else { u64::MAX };
+                let max = if self.has_shares { 1_000 } else { u64::MAX };
                 let items = words(&names, || format!(":{}", self.permits().min(max)));
                 let id = self.rng.u64(1_000_000..);
                 ("once", format!("{verb} {id} {items}"))
@@ -111,7 +104,7 @@ impl<'r> Random<'r> {
     }
 }
 
-/// Windows that count every hit and others, with shares and ranges: the same verdicts, waits,
+/// Windows that count every hit and others, with shares: the same verdicts, waits,
 /// remainders and debts, whatever is reserved, committed, cancelled, charged and refunded.
 #[test]
 fn a_store_reserves_as_this_process_does() {
@@ -125,14 +118,14 @@ fn a_store_reserves_as_this_process_does() {
     let names = [&["n", "d", "t", "l", "q", "r"][..], &["a", "b"]];
     let (mut held, mut denied, mut ended) = (0, 0, 0);
     for (seed, names) in (0..20).flat_map(|seed| names.map(|names| (seed, names))) {
-        let has_ranges = names.len() == 2;
+        let has_shares = names.len() == 2;
         let rules =
-            |location| if has_ranges { windows(location) } else { counted::rules(location) };
+            |location| if has_shares { windows(location) } else { counted::rules(location) };
         let mut here = Story::of(rules(CounterLocation::Here));
         let mut stored = Story::of(rules(CounterLocation::StoreExact));
         let rng = Rng::with_seed(seed);
-        let mut random = Random { rng, names, has_ranges, known: Vec::new() };
-        for step in 0..if has_ranges { 60 } else { 600 } {
+        let mut random = Random { rng, names, has_shares, known: Vec::new() };
+        for step in 0..if has_shares { 60 } else { 600 } {
             let passed = match random.rng.u8(..6) {
                 0 => random.rng.u64(..40 * SECOND),
                 1 => random.rng.u64(..2 * SECOND),
@@ -146,7 +139,7 @@ fn a_store_reserves_as_this_process_does() {
             let is_known = ["reserve", "once", "commit", "cancel"].contains(&verb);
             for again in 0..if is_known { times } else { 1 } {
                 let ours = here.call(0, verb, &words);
-                let theirs = seen(stored.call(0, verb, &words), !has_ranges);
+                let theirs = seen(stored.call(0, verb, &words), !has_shares);
                 let is_allowed = ours.as_ref().is_ok_and(|ours| ours.answer.allowed);
                 match verb {
                     "reserve" => *if is_allowed { &mut held } else { &mut denied } += 1,
@@ -155,7 +148,7 @@ fn a_store_reserves_as_this_process_does() {
                 }
                 assert_eq!(
                     theirs,
-                    seen(ours, !has_ranges),
+                    seen(ours, !has_shares),
                     "{seed}, {step}, {again}: {verb} {words}"
                 );
             }
@@ -166,7 +159,7 @@ fn a_store_reserves_as_this_process_does() {
 
 /// The oracle of random stories: a number for each rule, and what is held of it by id.
 #[test]
-fn random_ranges_hold_what_a_number_says() {
+fn random_shares_hold_what_a_number_says() {
     let names = ["t", "u", "v"];
     let shares = [None, Some(5_000_u16), Some(1_000)];
     let rule = |(name, max_held): (&&str, _)| share(per_minute(name, &["who"], 1_000), max_held);
@@ -199,28 +192,25 @@ fn random_ranges_hold_what_a_number_says() {
         let mut items = Vec::new();
         for at in 0..3 {
             if random.bool() {
-                let least = random.u64(1..=200);
-                items.push((at, least, least + random.u64(..900)));
+                items.push((at, random.u64(1..=600)));
             }
         }
         if items.is_empty() {
             continue;
         }
-        let word = |&(at, least, most): &(usize, _, _)| format!("{}:{least}..{most}", names[at]);
+        let word = |&(at, permits): &(usize, u64)| format!("{}:{permits}", names[at]);
         let words: Vec<_> = items.iter().map(word).collect();
         let words = format!("{number} {}", words.join(" "));
         let reserved = story.call(0, "reserve", &words).unwrap();
-        let fits = items.iter().all(|&(at, least, _)| cut(at, least) <= 1_000 - used[at]);
+        let fits = items.iter().all(|&(at, permits)| cut(at, permits) <= 1_000 - used[at]);
         assert_eq!(reserved.answer.allowed, fits, "{words} {used:?}");
         if !fits {
             denied += 1;
             continue;
         }
         granted += 1;
-        let parts: Vec<(usize, u64)> = items
-            .iter()
-            .map(|&(at, least, most)| (at, cut(at, most).min(1_000 - used[at]).max(cut(at, least))))
-            .collect();
+        let parts: Vec<(usize, u64)> =
+            items.iter().map(|&(at, permits)| (at, cut(at, permits))).collect();
         let expected: Vec<_> = parts.iter().map(|(_, held)| Some(*held)).collect();
         for reserved in [reserved, story.call(0, "reserve", &words).unwrap()] {
             let held = reserved.answer.results.iter().map(ItemResult::held);
@@ -246,11 +236,11 @@ fn threads_share_what_there_is() {
         let threads = (0..4).map(|thread| {
             scope.spawn(move || {
                 let held = (0..100).map(|number| {
-                    let words = format!("{} t:1..3 u:1..7", thread * 1_000 + number);
+                    let words = format!("{} t:3 u:7", thread * 1_000 + number);
                     let reserved = now(decide(engine, "reserve", &words)).unwrap();
                     let results = &reserved.answer.results;
                     match (reserved.answer.allowed, results[0].held(), results[1].held()) {
-                        (true, Some(t @ 1..=3), Some(1..=7)) => t,
+                        (true, Some(t @ 3), Some(7)) => t,
                         (false, ..) => 0,
                         other => panic!("{other:?}"),
                     }

@@ -275,8 +275,8 @@ fn buckets_and_windows_of_the_call_are_held_with_rules_or_nothing_is() {
             reserve 1 ~6:1 T:1 => granted granted
             commit 1 ~6:input=5 T:input=5 => ! NotFor(
             commit 1 ~6 T => even even
-            reserve 2 T:2..9 => granted; held 4
-            reserve 3 T:2..9 => over no
+            reserve 2 T:4 => granted; held 4
+            reserve 3 T:2 => over no
             commit 2 T:0 => back:4
             reserve 2 r:1 => ! OtherItems
             ";

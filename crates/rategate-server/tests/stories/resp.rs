@@ -77,9 +77,8 @@ impl Twin {
         for part in &parts {
             command.push(part.name.to_owned());
             if !["cancel", "reset"].contains(&verb) {
-                let least = part.least.unwrap_or_else(|| panic!("{rest}: RESP needs permits"));
-                let most = part.most.map_or(String::new(), |most| format!("..{most}"));
-                command.push(format!("{least}{most}"));
+                let permits = part.permits.unwrap_or_else(|| panic!("{rest}: RESP needs permits"));
+                command.push(permits.to_string());
             }
             command.extend(is_listed.then(|| "1".to_owned()));
             command.push(String::from_utf8(part.values[0].to_vec()).unwrap());
@@ -110,7 +109,7 @@ impl Twin {
         assert_eq!(replies.len(), parts.len());
         for ((reply, result), part) in replies.iter().zip(&answer.answer.results).zip(&parts) {
             let taken = match verb {
-                "take" => part.least.unwrap(),
+                "take" => part.permits.unwrap(),
                 "reserve" => result.held().unwrap_or(0),
                 _ => 0,
             };

@@ -178,12 +178,6 @@ pub(crate) struct ReserveArgs {
           allow_negative_numbers = true)]
     pub(super) permits: u64,
 
-    /// Hold as many permits as there are, from --permits up to N; their number is printed behind
-    /// the id
-    #[arg(long, value_name = "N", conflicts_with = "usage", value_parser = permits,
-          allow_negative_numbers = true)]
-    pub(super) at_most: Option<u64>,
-
     #[command(flatten)]
     pub(super) usage: UsageArgs,
 
@@ -334,8 +328,6 @@ Examples:
   id=$(rategate reserve tokens alice -n 800 --ttl 30s) || exit
   tokens=$(./ask-the-model)
   rategate commit $id tokens alice -n $tokens
-
-  rategate reserve tokens alice --at-most 800 | { read -r id held; ./ask-the-model $id $held; }
 
 Exit status:
   0    held; the id is printed

@@ -14,18 +14,11 @@ pub(crate) fn reserve(args: &ReserveArgs) -> Result<u8, Failure> {
     let request = CheckRequest {
         id: args.id.as_deref(),
         ttl: args.ttl.as_deref(),
-        at_most: args.at_most,
         ..request.with_usage(&args.usage)
     };
     ask(&args.service, args.json, &request, |item, checked| {
         if checked.allowed {
-            let id = &checked.reservation.id;
-            return match (args.at_most, item.held) {
-                (Some(_), Some(held)) => format!("{id} {held}"),
-                // Where nothing is counted, nothing is held.
-                (Some(at_most), None) => format!("{id} {at_most}"),
-                (None, _) => id.clone(),
-            };
+            return checked.reservation.id.clone();
         }
         let mut text = match item.verdict.as_str() {
             "denied" => format!("denied: {}", wait(item)),

@@ -24,9 +24,6 @@ pub(super) struct CheckRequest<'a> {
     pub(super) key: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) permits: Option<u64>,
-    /// The maximum number of permits of a new reservation.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) at_most: Option<u64>,
     /// The units that were used, in place of permits.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) usage: BTreeMap<&'a str, u64>,
@@ -85,8 +82,6 @@ pub(super) struct Item {
     pub(super) dimension: Option<String>,
     /// The cost of the usage of the request.
     pub(super) cost: Option<u64>,
-    /// The number of permits that the reservation holds.
-    pub(super) held: Option<u64>,
     /// The counter does not deny the call.
     pub(super) allowed: bool,
     /// The call is over the limit of a rule that is not enforced.
@@ -129,8 +124,8 @@ impl<'a> CheckRequest<'a> {
         permits: Option<u64>,
     ) -> Self {
         let usage = BTreeMap::new();
-        let (at_most, model, id, ttl, once) = (None, None, None, None, None);
-        Self { verb, rule, key, permits, at_most, usage, model, id, ttl, once }
+        let (model, id, ttl, once) = (None, None, None, None);
+        Self { verb, rule, key, permits, usage, model, id, ttl, once }
     }
 
     /// Sends what was used in place of permits, if anything was.

@@ -13,11 +13,6 @@ use rategate_core::span::whole_ns;
 use super::{InlineLimit, Numbers};
 
 impl<N: InlineLimit, C: Clock + Clone> Numbers<N, C> {
-    /// Returns how many permits a key of the table has left.
-    pub(in crate::engine) fn remaining(&self, key: &[u8]) -> Result<u64, KeyedError> {
-        self.table.remaining(key)
-    }
-
     /// Holds permits of a key of the table for a time, where as many more as are spared would pass,
     /// or returns how long until they do.
     #[expect(clippy::type_complexity, reason = "a decision, or what kept from it")]

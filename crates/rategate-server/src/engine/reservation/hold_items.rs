@@ -7,9 +7,9 @@ use rategate::Clock;
 use rategate::charge::Settled;
 use smallvec::SmallVec;
 
+use super::Cost;
 use super::held_item::Holds;
-use super::part::{Blocker, Counts, IN_A_STORE, Part, check_apart};
-use super::{Cost, as_many};
+use super::part::{Blocker, Counts, IN_A_STORE, Part, check_apart, hold_all};
 use crate::engine::Inner;
 use crate::engine::answer::{Answer, ItemResult, Verdict};
 use crate::engine::counter::Counter;
@@ -66,8 +66,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         let mut results: SmallVec<[ItemResult; 1]> = SmallVec::with_capacity(tasks.len());
         let (mut enforced, mut others) = (Vec::new(), Vec::new());
         let mut blocker = None;
-        let with_items = tasks.iter().zip(items.iter().zip(origins)).enumerate();
-        for (index, (task, (given, origin))) in with_items {
+        for (index, (task, origin)) in tasks.iter().zip(origins).enumerate() {
             let item = match task {
                 Task::Done(result) => {
                     results.push(result.clone());
@@ -87,11 +86,9 @@ impl<C: Clock + Clone + 'static> Inner<C> {
                 }
                 continue;
             };
-            let (least, most) = (item.permits, given.at_most.unwrap_or(item.permits));
-            let (least, most) = (counts.cut(least), counts.cut(most));
             let PartOf { origin, alone, .. } = *origin;
-            let (task, permits) = (index, most);
-            let part = Part { task, origin, alone, counts, least, most, permits, item };
+            let (task, permits) = (index, counts.cut(item.permits));
+            let part = Part { task, origin, alone, counts, permits, item };
             if item.counter.is_enforced() { enforced.push(part) } else { others.push(part) }
         }
         if blocker.is_none() {
@@ -99,14 +96,13 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         }
         let mut holds = SmallVec::new();
         if blocker.is_none() {
-            blocker = as_many::hold(&mut enforced, ttl, &mut holds)?;
+            blocker = hold_all(&enforced, ttl, &mut holds)?;
         }
         if blocker.is_none() {
-            as_many::choose_as(&enforced, &mut others);
             // What is not enforced counts where it fits.
-            for part in &mut others {
-                if self.in_debt(std::slice::from_ref(part))?.is_none() {
-                    as_many::hold(std::slice::from_mut(part), ttl, &mut holds)?;
+            for part in others.chunks(1) {
+                if self.in_debt(part)?.is_none() {
+                    hold_all(part, ttl, &mut holds)?;
                 }
             }
         }
@@ -116,7 +112,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         let mut counts: SmallVec<[(usize, u64); 4]> = SmallVec::new();
         for part in enforced.iter().chain(&others) {
             let (counter, held) = (&part.item.counter, held(part));
-            let permits = if allowed { part.permits } else { part.least };
+            let permits = part.permits;
             let mut result = match blocker {
                 Some((by, retry_after_ns)) if by == part.task => {
                     part.notify(inline_watch, HoldChange::of(HoldOutcome::Denied));

@@ -1,9 +1,7 @@
-//! Holds items in stores: as many permits as there are, where an item says so.
+//! Holds items in stores.
 //!
-//! A store is asked for the maximum. Its denial says what remains, which is asked for next under
-//! the same id: a refusal leaves the id unused. What an item holds is one number in all of its
-//! rules, so what holds more is withdrawn. A reservation that is known of the same id, of a number
-//! in the range, is the same one.
+//! A reservation that is known of the same id, of another number of permits that a share of the
+//! limit may have been cut to, is the same one.
 
 use std::time::Duration;
 
@@ -11,36 +9,18 @@ use rategate::Clock;
 use rategate::store::{ReservationId, StoreError};
 
 use super::NOT_HELD;
-use super::as_many::MAX_TRIES;
 use super::local_part::Known;
 use super::requests::{Estimate, Estimated, in_store, spared};
 use super::split::{Split, StoredItem};
 use crate::engine::Inner;
-use crate::engine::answer::Verdict;
 use crate::engine::error::EngineError;
 use crate::engine::remote::peeked;
 use crate::engine::unique_id::UniqueId;
 
-/// A rule of an item, while numbers are tried.
+/// A rule of an item, and the store's decision on it.
 struct Attempt {
     permits: u64,
-    /// `true` if the store knows a reservation of the id, of these permits.
-    is_known: bool,
     estimate: Option<Estimate>,
-}
-
-impl Attempt {
-    /// Returns the number that remains, if the store has denied this one.
-    fn denied(&self) -> Option<u64> {
-        let estimate = self.estimate.as_ref()?;
-        let is_denied = matches!(estimate.result.verdict, Verdict::Denied { enforced: true, .. });
-        is_denied.then_some(estimate.left)
-    }
-
-    /// Returns `true` if it is held since this operation.
-    fn is_new(&self) -> bool {
-        self.estimate.as_ref().is_some_and(|it| it.ends_in_ns.is_some() && !it.is_repeated)
-    }
 }
 
 impl<C: Clock + Clone + 'static> Split<C> {
@@ -55,29 +35,21 @@ impl<C: Clock + Clone + 'static> Split<C> {
         id: UniqueId,
         ttl: Duration,
     ) -> Result<Vec<Estimate>, EngineError> {
-        let first = |item: &StoredItem| {
-            let of_item = self.stored.iter().filter(|other| other.at == item.at);
-            let number = of_item.map(|other| other.first).min().unwrap_or(u64::MAX);
-            Attempt { permits: item.of(number), is_known: false, estimate: None }
-        };
+        let first = |item: &StoredItem| Attempt { permits: item.permits, estimate: None };
         let mut all: Vec<Attempt> = self.stored.iter().map(first).collect();
-        // After the tries of the maximum, of what remained and of the minimum, one more finds what
-        // is known of the id.
-        for round in 0..=MAX_TRIES.saturating_add(2) {
-            let failed = self.submit(inner, (id, ttl), &mut all).await.err();
-            let again =
-                if failed.is_none() { self.choose(&mut all, round >= MAX_TRIES) } else { vec![] };
-            self.withdraw(id, &again).await;
-            if let Some(error) = failed {
-                self.withdraw(id, &new_of(&all)).await;
-                return Err(error);
-            }
-            if all.iter().all(|attempt| attempt.estimate.is_some()) {
-                return Ok(all.into_iter().filter_map(|attempt| attempt.estimate).collect());
-            }
+        let mut held = self.submit(inner, (id, ttl), &mut all).await;
+        if held.is_ok() && all.iter().any(|attempt| attempt.estimate.is_none()) {
+            // The numbers are now those that the store knows.
+            held = self.submit(inner, (id, ttl), &mut all).await;
         }
-        self.withdraw(id, &new_of(&all)).await;
-        Err(EngineError::OtherItems)
+        if let Err(error) = held {
+            let is_new = |it: &Estimate| it.ends_in_ns.is_some() && !it.is_repeated;
+            let new = all.iter().enumerate();
+            let new = new.filter(|(_, attempt)| attempt.estimate.as_ref().is_some_and(is_new));
+            self.withdraw(id, &new.map(|(index, _)| index).collect::<Vec<_>>()).await;
+            return Err(error);
+        }
+        Ok(all.into_iter().filter_map(|attempt| attempt.estimate).collect())
     }
 
     /// Gives items of a reservation that is known here the verdicts of before: those that are not
@@ -151,8 +123,10 @@ impl<C: Clock + Clone + 'static> Split<C> {
                     }
                     attempt.estimate = Some(estimate);
                 }
-                Ok(Estimated::Other(permits)) if !attempt.is_known && item.may_hold(permits) => {
-                    (attempt.permits, attempt.is_known) = (permits, true);
+                Ok(Estimated::Other(permits))
+                    if attempt.permits == item.permits && item.may_hold(permits) =>
+                {
+                    attempt.permits = permits;
                 }
                 Ok(Estimated::Other(_)) => failed = failed.or(Some(EngineError::OtherItems)),
                 Err(error) => failed = failed.or(Some(error)),
@@ -160,43 +134,4 @@ impl<C: Clock + Clone + 'static> Split<C> {
         }
         failed.map_or(Ok(()), Err)
     }
-
-    /// Chooses the numbers that are tried next, if any. Returns the indices of what has to be
-    /// withdrawn first.
-    fn choose(&self, all: &mut [Attempt], is_last: bool) -> Vec<usize> {
-        let mut withdrawn = Vec::new();
-        for at in 0..self.items.len() {
-            let of_item = || self.stored.iter().enumerate().filter(move |(_, item)| item.at == at);
-            let known = of_item().find_map(|(index, item)| {
-                let attempt = all.get(index)?;
-                let is_repeated = attempt.estimate.as_ref().is_some_and(|it| it.is_repeated);
-                let has_choice = item.least < item.most;
-                (has_choice && (attempt.is_known || is_repeated)).then_some(attempt.permits)
-            });
-            let left = of_item().filter_map(|(index, item)| {
-                let attempt = all.get(index).filter(|attempt| attempt.permits > item.least)?;
-                let less = attempt.denied()?.min(attempt.permits.saturating_sub(1));
-                Some(if is_last { item.least } else { less })
-            });
-            let Some(number) = known.or_else(|| left.min()) else { continue };
-            for (index, item) in of_item() {
-                let Some(attempt) = all.get_mut(index) else { continue };
-                let permits = item.of(number);
-                let is_settled = attempt.estimate.as_ref().is_some_and(|it| it.is_repeated);
-                if attempt.permits == permits || attempt.is_known || is_settled {
-                    continue;
-                }
-                if attempt.is_new() {
-                    withdrawn.push(index);
-                }
-                (attempt.permits, attempt.estimate) = (permits, None);
-            }
-        }
-        withdrawn
-    }
-}
-
-/// Returns the indices of what is held since this operation.
-fn new_of(all: &[Attempt]) -> Vec<usize> {
-    (0..all.len()).filter(|&index| all.get(index).is_some_and(Attempt::is_new)).collect()
 }

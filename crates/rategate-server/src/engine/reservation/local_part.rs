@@ -215,7 +215,7 @@ impl<C: Clock + Clone + 'static> Split<C> {
     /// Calls `act` with all items.
     fn with_all<R>(&self, act: impl FnOnce(&[Item<'_>]) -> R) -> R {
         let lists: Vec<_> = self.items.iter().map(OwnedItem::borrowed).collect();
-        let usages: Vec<_> = self.usages.iter().map(|own| own.as_ref()?.units()).collect();
+        let usages: Vec<_> = self.usages.iter().map(|own| Some(own.as_ref()?.units())).collect();
         let items = self.items.iter().zip(&lists).enumerate().map(|(at, (item, lists))| {
             let usage = usages.get(at).and_then(Option::as_ref);
             let usage = usage.map(|(model, counts)| Usage { counts, model: *model });

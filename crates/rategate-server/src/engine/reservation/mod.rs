@@ -39,7 +39,6 @@
 //! * **A caller that stops waiting** leaves what the store has been asked for to its time, or to
 //!   the same call again.
 
-mod as_many;
 mod changes;
 mod costs;
 mod digests;
@@ -138,10 +137,8 @@ enum Counting {
 impl<C: Clock + Clone + 'static> Engine<C> {
     /// Holds the permits of all items under an id, or of none.
     ///
-    /// Without a time it is the smallest [`HoldBounds::ttl`] of their rules. An item with
-    /// [`Item::at_most`] holds as many permits as there are, and an estimate beyond
-    /// [`HoldBounds::max_held`] is cut to it. The result of each item says how many are held, or
-    /// may be used where no enforced rule bounds them.
+    /// Without a time it is the smallest [`HoldBounds::ttl`] of their rules. An estimate beyond
+    /// [`HoldBounds::max_held`] is cut to it. The result of each item says how many are held.
     ///
     /// The same call again takes nothing more and does not prolong the time. Rules of quotas are
     /// decided like others.
@@ -150,8 +147,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     ///
     /// [`EngineError::OtherItems`] if the id is of other items or permits, and
     /// [`EngineError::OtherNumber`] if it is of more or fewer; [`EngineError::Ttl`] for
-    /// a time of 0, or beyond the smallest [`HoldBounds::max_ttl`]; [`EngineError::AtMost`];
-    /// [`EngineError::NoPermits`] of a store or in flight; [`EngineError::NotFor`] for an item of
+    /// a time of 0, or beyond the smallest [`HoldBounds::max_ttl`]; [`EngineError::NoPermits`] of a store or in flight; [`EngineError::NotFor`] for an item of
     /// rules that count in this process and others that do not; [`EngineError::DuplicateItem`];
     /// [`EngineError::TooManyReservations`]; and those of a take.
     #[must_use]
@@ -161,18 +157,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         ttl: impl Into<Option<Duration>>,
         items: &[Item<'_>],
     ) -> Decided<Reserved> {
-        let unbounded = self.inner.unbounded(items);
         let reserved = self.reserve_all(id, ttl.into(), items);
-        let reserved = self.noting_unmatched(reserved, |reserved| &reserved.answer);
-        if unbounded.is_empty() {
-            return reserved;
-        }
-        reserved.then(move |reserved| {
-            reserved.map(|mut reserved| {
-                reserved.say_unbounded(&unbounded);
-                reserved
-            })
-        })
+        self.noting_unmatched(reserved, |reserved| &reserved.answer)
     }
 
     fn reserve_all(
@@ -182,7 +168,6 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         items: &[Item<'_>],
     ) -> Decided<Reserved> {
         let checked = check_number(items.len()).and_then(|()| {
-            check_at_most(items)?;
             let ttl = self.inner.ttl_of(ttl, items)?;
             Ok((ttl, self.split(items, Verb::Take)?))
         });
@@ -359,21 +344,6 @@ impl Verdict {
             verdict => verdict,
         }
     }
-}
-
-/// Checks the numbers of items that hold as many permits as there are.
-fn check_at_most(items: &[Item<'_>]) -> Result<(), EngineError> {
-    for (index, item) in items.iter().enumerate() {
-        let Some(most) = item.at_most else { continue };
-        if item.usage.is_some() {
-            return Err(EngineError::NotFor("`at_most` is for permits; a usage has one cost"));
-        }
-        let least = item.permits;
-        if least == 0 || most < least {
-            return Err(EngineError::AtMost { item: index, least, most });
-        }
-    }
-    Ok(())
 }
 
 const fn check_number(given: usize) -> Result<(), EngineError> {

@@ -237,7 +237,7 @@ impl<C: Clock + Clone + 'static> Split<C> {
     /// Returns the items with the permits that were asked for: no share bounds a take.
     fn whole(mut self) -> Self {
         for item in &mut self.stored {
-            (item.least, item.most, item.first) = (item.requested, item.requested, item.requested);
+            item.permits = item.requested;
             item.is_cut = false;
         }
         self

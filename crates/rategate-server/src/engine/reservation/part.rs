@@ -36,9 +36,7 @@ pub(super) struct Part<'t, C: Clock> {
     pub(super) origin: usize,
     pub(super) alone: bool,
     pub(super) counts: Counts<'t, C>,
-    /// The minimum and the maximum number of permits to hold, and the number that is tried.
-    pub(super) least: u64,
-    pub(super) most: u64,
+    /// The number of permits to hold.
     pub(super) permits: u64,
     pub(super) item: &'t PendingItem<'t, C>,
 }
@@ -48,7 +46,7 @@ pub(super) struct Counts<'t, C: Clock> {
     table: PartTable<'t, C>,
     key: &'t Key,
     /// The permits that the table grants beyond the limit.
-    pub(super) spared: u64,
+    spared: u64,
     capacity: u64,
 }
 
@@ -115,20 +113,6 @@ impl<'t, C: Clock + Clone + 'static> Counts<'t, C> {
             PartTable::Rule(ruled, _) => ruled.rule.hold_bounds.cut(estimate, self.capacity),
             PartTable::Bucket(_) | PartTable::Window(_) => estimate,
         }
-    }
-
-    /// Returns how many permits of the limit are there.
-    ///
-    /// # Errors
-    ///
-    /// That of a full table.
-    pub(super) fn remaining(&self) -> Result<u64, KeyedError> {
-        let remaining = match self.table {
-            PartTable::Rule(_, table) => table.remaining(self.key),
-            PartTable::Bucket(numbers) => numbers.remaining(self.key),
-            PartTable::Window(numbers) => numbers.remaining(self.key),
-        };
-        Ok(remaining?.saturating_sub(self.spared))
     }
 
     fn ruled(&self) -> Option<&'t ActiveRule<C>> {

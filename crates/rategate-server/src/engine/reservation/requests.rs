@@ -32,8 +32,6 @@ pub(super) struct Estimate {
     pub(super) ends_in_ns: Option<NonZeroU64>,
     /// The number of permits that was asked for.
     pub(super) permits: u64,
-    /// The number of permits that remain.
-    pub(super) left: u64,
     /// `true` if the id was known to the store.
     pub(super) is_repeated: bool,
     /// `true` if the reservation had ended before.
@@ -183,7 +181,6 @@ impl Estimate {
             result: item.with_cost(result),
             ends_in_ns,
             permits,
-            left: 0,
             is_repeated: false,
             is_over: false,
         };
@@ -216,9 +213,7 @@ impl Estimate {
             ReserveVerdict::OtherPermits { permits } => return Ok(Estimated::Other(permits)),
         };
         let result = status(inner, ruled, verdict, (left, debt));
-        let left = left.saturating_sub(spared(ruled));
-        let decided = decided(result, ends_in_ns);
-        Ok(Estimated::Decided(Self { left, is_repeated, is_over, ..decided }))
+        Ok(Estimated::Decided(Self { is_repeated, is_over, ..decided(result, ends_in_ns) }))
     }
 }
 

@@ -51,16 +51,13 @@ pub(super) struct StoredItem {
     /// The index of the item.
     pub(super) at: usize,
     pub(super) counter: Located,
-    /// The minimum and the maximum number of permits to hold.
-    pub(super) least: u64,
-    pub(super) most: u64,
-    /// The maximum number of permits of the item by this rule alone.
-    pub(super) first: u64,
+    /// The number of permits to hold.
+    pub(super) permits: u64,
     /// The cost of the item's usage, which is what it counts.
     pub(super) cost: Option<u64>,
     /// `true` if no other rule decides the item.
     alone: bool,
-    /// The maximum number that was asked for, before the limit or a share of it cut that.
+    /// The number that was asked for, before a share of the limit cut that.
     pub(super) requested: u64,
     /// `true` if a share of the limit bounds what is held.
     pub(super) is_cut: bool,
@@ -70,7 +67,6 @@ pub(super) struct StoredItem {
 struct Found {
     counter: Located,
     permits: u64,
-    at_most: Option<u64>,
     cost: Option<u64>,
     alone: bool,
 }
@@ -156,37 +152,22 @@ impl<C: Clock + Clone + 'static> Split<C> {
             return Err(IN_PARTS);
         }
         for found in found {
-            let Found { counter, permits, at_most, cost, alone } = found;
+            let Found { counter, permits: requested, cost, alone } = found;
             let is_it = |other: &&StoredItem| other.counter == counter;
             if let Some(same) = self.stored.iter().find(is_it) {
                 return Err(EngineError::DuplicateItem { first: same.at, second: at });
             }
             let Some(ruled) = live.ruled.get(counter.rule) else { continue };
             let (bounds, capacity) = (ruled.rule.hold_bounds, ruled.capacity());
-            let least = bounds.cut(permits, capacity);
-            let requested = at_most.unwrap_or(permits);
-            let (most, is_cut) = (bounds.cut(requested, capacity), bounds.max_held.is_some());
-            // More than the capacity never fits.
-            let first = if most > capacity { capacity } else { u64::MAX };
-            let first = if ruled.is_enforced() { first } else { u64::MAX };
-            self.stored.push(StoredItem {
-                at,
-                counter,
-                least,
-                most,
-                first,
-                cost,
-                alone,
-                requested,
-                is_cut,
-            });
+            let (permits, is_cut) = (bounds.cut(requested, capacity), bounds.max_held.is_some());
+            self.stored.push(StoredItem { at, counter, permits, cost, alone, requested, is_cut });
         }
         Ok(())
     }
 
     /// Checks that a store can hold the estimates.
     pub(super) fn check_estimates(&self) -> Result<(), EngineError> {
-        let Some(none) = self.stored.iter().find(|item| item.least == 0) else { return Ok(()) };
+        let Some(none) = self.stored.iter().find(|item| item.permits == 0) else { return Ok(()) };
         let ruled = self.live.ruled.get(none.counter.rule).ok_or(EngineError::NotLoaded)?;
         Err(EngineError::NoPermits { item: none.at, rule: Arc::clone(&ruled.rule.name) })
     }
@@ -257,16 +238,10 @@ fn is_stored<C: Clock + Clone>(ruled: &ActiveRule<C>) -> bool {
 }
 
 impl StoredItem {
-    /// Returns what it holds of an item of which so many permits are held.
-    pub(super) fn of(&self, number: u64) -> u64 {
-        number.clamp(self.least, self.most)
-    }
-
-    /// Returns `true` if a reservation of so many permits may be this one.
+    /// Returns `true` if a reservation of other permits may be this one: the share that bounds it,
+    /// and the limit, may have been others then.
     pub(super) const fn may_hold(&self, permits: u64) -> bool {
-        // The share that bounds it, and the limit, may have been others then.
-        let least = if self.is_cut { 1 } else { self.least };
-        least <= permits && permits <= self.requested
+        self.is_cut && 1 <= permits && permits <= self.requested
     }
 }
 
@@ -282,8 +257,7 @@ impl<C: Clock + Clone + 'static> Live<C> {
         let mut all: Vec<AllFound> = items.iter().map(|_| AllFound::new()).collect();
         for (item, PartOf { origin, alone, cost }) in layered.iter().zip(origins) {
             if let (Some(own), Some(counter)) = (all.get_mut(origin), self.found(&item.target)) {
-                let Item { permits, at_most, .. } = *item;
-                own.push(Found { counter, permits, at_most, cost, alone });
+                own.push(Found { counter, permits: item.permits, cost, alone });
             }
         }
         Ok(all)

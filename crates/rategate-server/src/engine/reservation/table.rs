@@ -78,15 +78,14 @@ pub(super) struct Entry<C: Clock> {
     pub(super) ttl_ns: u64,
 }
 
-/// The statements of each item beside its permits, or none if no item states anything.
+/// The usages of the items, or none if no item states any.
 pub(in crate::engine) type Usages = Box<[Option<OwnedUsage>]>;
 
-/// A usage that outlives its request, as the model and the counts by unit; or the maximum number of
-/// permits of an item.
+/// A usage that outlives its request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::engine) enum OwnedUsage {
-    Units { model: Option<Box<str>>, counts: Box<[(Box<str>, u64)]> },
-    AtMost(u64),
+pub(in crate::engine) struct OwnedUsage {
+    model: Option<Box<str>>,
+    counts: Box<[(Box<str>, u64)]>,
 }
 
 /// The verdict of one rule of an item.
@@ -104,27 +103,23 @@ pub(super) struct PartVerdict {
 pub(super) type Units<'a> = (Option<&'a str>, SmallVec<[(&'a str, u64); 4]>);
 
 impl OwnedUsage {
-    /// Returns what items state beside their permits.
+    /// Returns the usages of items.
     pub(super) fn of_all<'a>(items: impl Iterator<Item = &'a Item<'a>> + Clone) -> Usages {
-        if items.clone().all(|item| item.usage.is_none() && item.at_most.is_none()) {
+        if items.clone().all(|item| item.usage.is_none()) {
             return Box::default();
         }
-        items.map(Self::of).collect()
+        items.map(|item| item.usage.as_ref().map(Self::of)).collect()
     }
 
-    fn of(item: &Item<'_>) -> Option<Self> {
-        let Some(Usage { counts, model }) = item.usage else {
-            return item.at_most.map(Self::AtMost);
-        };
+    fn of(Usage { counts, model }: &Usage<'_>) -> Self {
         let counts = counts.iter().map(|(unit, count)| ((*unit).into(), *count)).collect();
-        Some(Self::Units { model: model.map(Into::into), counts })
+        Self { model: model.map(Into::into), counts }
     }
 
-    /// Returns its model and counts, if it is of units.
-    pub(super) fn units(&self) -> Option<Units<'_>> {
-        let Self::Units { model, counts } = self else { return None };
-        let counts = counts.iter().map(|(unit, count)| (&**unit, *count)).collect();
-        Some((model.as_deref(), counts))
+    /// Returns its model and counts.
+    pub(super) fn units(&self) -> Units<'_> {
+        let counts = self.counts.iter().map(|(unit, count)| (&**unit, *count)).collect();
+        (self.model.as_deref(), counts)
     }
 }
 

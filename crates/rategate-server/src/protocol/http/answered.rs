@@ -17,8 +17,6 @@ use crate::units::whole_ms;
 #[derive(Debug, Serialize)]
 struct Answered<'a> {
     allowed: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    taken: Option<u64>,
     /// Absent if the request concerned no lease.
     #[serde(skip_serializing_if = "Option::is_none")]
     lease: Option<LeaseField>,
@@ -99,7 +97,7 @@ pub(super) fn json(outcome: &Outcome, now_ns: u64) -> Response {
     let results = outcome.answer.results.iter();
     let items: SmallVec<[AnsweredItem<'_>; 1]> =
         results.map(|result| AnsweredItem::of(result, outcome.reservation, now_ns)).collect();
-    let Outcome { answer, taken, lease, repeated, reservation } = outcome;
+    let Outcome { answer, lease, repeated, reservation } = outcome;
     let lease = lease.map(|name| {
         LeaseField(answer.held_ns().map(|ns| AnsweredLease {
             name: name.to_string(),
@@ -115,8 +113,8 @@ pub(super) fn json(outcome: &Outcome, now_ns: u64) -> Response {
             ends_after_ns,
         }
     });
-    let (allowed, taken, repeated) = (answer.allowed, *taken, *repeated);
-    Json(Answered { allowed, taken, lease, repeated, reservation, items: &items }).into_response()
+    let (allowed, repeated) = (answer.allowed, *repeated);
+    Json(Answered { allowed, lease, repeated, reservation, items: &items }).into_response()
 }
 
 impl<'a> AnsweredItem<'a> {

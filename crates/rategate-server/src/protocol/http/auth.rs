@@ -101,7 +101,7 @@ impl AuthRequest {
             }
             _ => return Err(Invalid::at("?rule", "both a rule and a limit; write one of them")),
         };
-        let item = CheckItem { counter, written: Some(permits), at_most: None, usage: None };
+        let item = CheckItem { counter, written: Some(permits), usage: None };
         let mut check_request = CheckRequest { items: smallvec![item], ..CheckRequest::default() };
         if let Some((id, ttl)) = reservation(given.id, given.ttl, headers)? {
             (check_request.verb, check_request.id) = (Verb::Reserve, Some(id));

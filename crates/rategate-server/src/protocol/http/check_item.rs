@@ -13,8 +13,6 @@ pub(super) struct CheckItem {
     pub(super) counter: Counter,
     /// Absent if the request leaves them out.
     pub(super) written: Option<u64>,
-    /// The maximum number of permits to hold, of which `permits` is the minimum.
-    pub(super) at_most: Option<u64>,
     /// The units that were used, in place of permits.
     pub(super) usage: Option<UsageOf>,
 }
@@ -57,35 +55,17 @@ pub(super) struct WrittenItem {
     #[serde(default, deserialize_with = "given")]
     pub(super) permits: Option<u64>,
     #[serde(default, deserialize_with = "given")]
-    pub(super) at_most: Option<u64>,
-    #[serde(default, deserialize_with = "given")]
     pub(super) usage: Option<Pairs<u64>>,
     pub(super) model: Option<String>,
 }
 
-/// The members that a verb accepts.
-#[derive(Clone, Copy)]
-pub(super) struct Uses {
-    pub(super) usage: bool,
-    pub(super) at_most: bool,
-}
-
 impl WrittenItem {
-    /// Checks that the members make one item.
-    pub(super) fn checked(self, pointer: &str, uses: Uses) -> Result<CheckItem, Invalid> {
-        let Self { rule, domain, descriptor, limit, burst, key, permits, at_most, usage, model } =
-            self;
-        if at_most.is_some() && (usage.is_some() || !uses.at_most) {
-            let detail = if uses.at_most {
-                "a range of permits, and a `usage` has one cost; write one without the other"
-            } else {
-                "only for the verb `reserve`"
-            };
-            return Err(Invalid::at(format!("{pointer}/at_most"), detail));
-        }
+    /// Checks that the members make one item, of a verb that accepts a usage or does not.
+    pub(super) fn checked(self, pointer: &str, has_usage: bool) -> Result<CheckItem, Invalid> {
+        let Self { rule, domain, descriptor, limit, burst, key, permits, usage, model } = self;
         let refusal = match (&usage, &model) {
-            (Some(_), _) if !uses.usage => {
-                Some("only for takes without `at_most`, peeks, charges, refunds, reserves, commits")
+            (Some(_), _) if !has_usage => {
+                Some("only for takes, peeks, charges, refunds, reserves, commits")
             }
             (Some(_), _) if permits.is_some() => Some("`permits` or `usage`, not both"),
             (Some(_), _) if limit.is_some() => Some("it is for rules with weights or prices"),
@@ -139,6 +119,6 @@ impl WrittenItem {
                 return Err(Invalid::at(pointer, detail));
             }
         };
-        Ok(CheckItem { counter, written: permits, at_most, usage })
+        Ok(CheckItem { counter, written: permits, usage })
     }
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use serde::Deserialize;
 use smallvec::{SmallVec, smallvec};
 
-use super::check_item::{CheckItem, Counter, Uses, WrittenItem};
+use super::check_item::{CheckItem, Counter, WrittenItem};
 use super::check_verb::Verb;
 use super::invalid::Invalid;
-use super::values::{AtMost, Descriptor, Key, Pairs, given, id, ttl};
+use super::values::{Descriptor, Key, Pairs, given, id, ttl};
 use crate::engine::{MAX_ITEMS, UniqueId};
 use crate::protocol::json::{self, Bounded};
 
@@ -21,8 +21,6 @@ pub(super) struct CheckRequest {
     pub(super) items: SmallVec<[CheckItem; 1]>,
     /// `true` if the items came in a list, which determines the pointer of an error.
     pub(super) listed: bool,
-    /// `true` if a take may take fewer permits.
-    pub(super) at_most: bool,
     /// The lease of the request.
     pub(super) lease: Option<UniqueId>,
     /// The id of the reservation.
@@ -39,8 +37,6 @@ pub(super) struct CheckRequest {
 struct Written {
     #[serde(default, deserialize_with = "json::word")]
     verb: Verb,
-    #[serde(default, deserialize_with = "given")]
-    at_most: Option<AtMost>,
     #[serde(default, deserialize_with = "id")]
     lease: Option<UniqueId>,
     #[serde(default, deserialize_with = "id")]
@@ -72,27 +68,15 @@ impl CheckRequest {
     pub(super) fn read(body: &[u8]) -> Result<Self, Invalid> {
         let written: Written = json::read(body)?;
         let verb = written.verb;
-        let (at_most, most) = verb.at_most(written.at_most)?;
-        written.check(at_most)?;
+        written.check()?;
         let Written { lease, id, ttl, once, items, rule, domain, descriptor, .. } = written;
         let Written { limit, burst, key, permits, usage, model, .. } = written;
-        let single = WrittenItem {
-            rule,
-            domain,
-            descriptor,
-            limit,
-            burst,
-            key,
-            permits,
-            at_most: most,
-            usage,
-            model,
-        };
-        let uses = Uses { usage: verb.uses() && !at_most, at_most: verb == Verb::Reserve };
+        let single =
+            WrittenItem { rule, domain, descriptor, limit, burst, key, permits, usage, model };
         let listed = items.is_some();
         let items = match items {
             None => {
-                let item = single.checked("", uses)?;
+                let item = single.checked("", verb.has_usage())?;
                 if verb.is_of_lease() && !matches!(item.counter, Counter::Rule { .. }) {
                     return Err(Invalid::at("", ONE_RULE));
                 }
@@ -105,8 +89,9 @@ impl CheckRequest {
             }
             Some(Bounded(list)) if (1..=MAX_ITEMS).contains(&list.len()) => {
                 let items = list.into_iter().enumerate();
-                let items =
-                    items.map(|(index, item)| item.checked(&format!("/items/{index}"), uses));
+                let items = items.map(|(index, item)| {
+                    item.checked(&format!("/items/{index}"), verb.has_usage())
+                });
                 items.collect::<Result<_, _>>()?
             }
             Some(_) => {
@@ -114,7 +99,7 @@ impl CheckRequest {
                 return Err(Invalid::at("/items", detail));
             }
         };
-        Ok(Self { verb, items, listed, at_most, lease, id, ttl, once })
+        Ok(Self { verb, items, listed, lease, id, ttl, once })
     }
 
     /// Returns the JSON pointer of an item.
@@ -126,12 +111,12 @@ impl CheckRequest {
 impl Written {
     /// Checks that the verb goes with the members that are given. A new lease or reservation needs
     /// no name.
-    fn check(&self, at_most: bool) -> Result<(), Invalid> {
+    fn check(&self) -> Result<(), Invalid> {
         use Verb::{Cancel, Charge, Commit, Refund, Release, Renew, Reserve, Take};
         let Self { verb, lease, id, ttl, once, .. } = self;
         let (has_lease, has_id) = (lease.is_some(), id.is_some());
         let is_of_id = matches!(verb, Reserve | Commit | Cancel);
-        let counts_once = matches!(verb, Take | Charge | Refund) && !at_most;
+        let counts_once = matches!(verb, Take | Charge | Refund);
         for (is_wrong, pointer, detail) in [
             (
                 has_lease && !verb.is_of_lease(),
@@ -153,7 +138,7 @@ impl Written {
             (
                 once.is_some() && !counts_once,
                 "/once",
-                "only for the verbs `take`, `charge` and `refund`, without `at_most`",
+                "only for the verbs `take`, `charge` and `refund`",
             ),
         ] {
             if is_wrong {

@@ -2,8 +2,6 @@
 
 use serde::Deserialize;
 
-use super::invalid::Invalid;
-use super::values::AtMost;
 use crate::net::Right;
 
 /// The operation of a request.
@@ -55,7 +53,7 @@ impl Verb {
     }
 
     /// Returns `true` if items may have a usage in place of permits.
-    pub(super) const fn uses(self) -> bool {
+    pub(super) const fn has_usage(self) -> bool {
         matches!(
             self,
             Self::Take | Self::Peek | Self::Charge | Self::Refund | Self::Reserve | Self::Commit
@@ -64,23 +62,5 @@ impl Verb {
 
     pub(super) const fn is_of_lease(self) -> bool {
         matches!(self, Self::Lease | Self::Renew | Self::Release)
-    }
-
-    /// Returns `true` if a take may take fewer permits of each item, and the maximum number of
-    /// permits that the only item of a reservation holds.
-    pub(super) fn at_most(self, written: Option<AtMost>) -> Result<(bool, Option<u64>), Invalid> {
-        let detail = match (self, written) {
-            (_, None | Some(AtMost::Any(false))) => return Ok((false, None)),
-            (Self::Take, Some(AtMost::Any(true))) => return Ok((true, None)),
-            (Self::Reserve, Some(AtMost::Permits(most))) => return Ok((false, Some(most))),
-            (Self::Take, Some(AtMost::Permits(_))) => {
-                "true for the verb `take`; a reserve has a number of permits"
-            }
-            (Self::Reserve, Some(AtMost::Any(true))) => {
-                "a number of permits for the verb `reserve`, of which `permits` is the minimum"
-            }
-            _ => "only the verbs `take` and `reserve` accept `at_most`",
-        };
-        Err(Invalid::at("/at_most", detail))
     }
 }

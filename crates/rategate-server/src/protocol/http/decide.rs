@@ -22,8 +22,6 @@ use crate::rule::Usage;
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) answer: Answer,
-    /// The number of permits taken of each item, for requests that accept fewer.
-    pub(super) taken: Option<u64>,
     /// The name of the lease of the request.
     pub(super) lease: Option<UniqueId>,
     /// `true` if the operation under the request's id had been answered before.
@@ -42,14 +40,10 @@ pub(super) struct Reservation {
     pub(super) ends_after_ns: Option<NonZeroU64>,
 }
 
-/// The maximum number of tries to take fewer permits while other callers take them.
-const MAX_TRIES: usize = 4;
-
 impl<C: Clock + Clone + 'static> Checks<C> {
     /// Decides a request.
     pub(super) async fn decide(&self, check_request: &CheckRequest) -> Result<Outcome, Refused> {
         let verb = match check_request.verb {
-            Verb::Take if check_request.at_most => return self.take_at_most(check_request).await,
             Verb::Take => engine::Verb::Take,
             Verb::Peek => engine::Verb::Peek,
             Verb::Charge => engine::Verb::Charge,
@@ -65,27 +59,8 @@ impl<C: Clock + Clone + 'static> Checks<C> {
         if let Some(id) = check_request.once {
             return self.once(check_request, id, verb).await;
         }
-        let answer = answered(self.ask(check_request, verb, None)?, check_request).await?;
+        let answer = answered(self.ask(check_request, verb)?, check_request).await?;
         Ok(Outcome::of(answer))
-    }
-
-    /// Takes as many permits as available: the same number of each item, and at most the smallest
-    /// number requested.
-    async fn take_at_most(&self, check_request: &CheckRequest) -> Result<Outcome, Refused> {
-        let mut permits = check_request.items.iter().map(CheckItem::permits).min().unwrap_or(0);
-        let mut tries = 1_usize;
-        loop {
-            let decided = self.ask(check_request, engine::Verb::Take, Some(permits))?;
-            let answer = answered(decided, check_request).await?;
-            let over = answer.results.iter().filter(|result| result.verdict.is_over());
-            let fewer = over.filter_map(|result| result.remaining).min().unwrap_or(0);
-            if answer.allowed || fewer == 0 || tries >= MAX_TRIES {
-                let taken = if answer.allowed { permits } else { 0 };
-                return Ok(Outcome { taken: Some(taken), ..Outcome::of(answer) });
-            }
-            permits = fewer.min(permits.saturating_sub(1));
-            tries = tries.saturating_add(1);
-        }
     }
 
     /// Takes, renews or releases the lease of one rule.
@@ -113,7 +88,7 @@ impl<C: Clock + Clone + 'static> Checks<C> {
     async fn reservation(&self, check_request: &CheckRequest) -> Result<Outcome, Refused> {
         let id = check_request.id.unwrap_or_else(UniqueId::random);
         let key_values = self.key_values(check_request)?;
-        let items = check_request.engine_items(&key_values, None);
+        let items = check_request.engine_items(&key_values);
         let reserved = match check_request.verb {
             Verb::Commit => {
                 let with_permits = items.zip(check_request.items.iter().map(|item| item.written));
@@ -148,24 +123,17 @@ impl<C: Clock + Clone + 'static> Checks<C> {
         verb: engine::Verb,
     ) -> Result<Outcome, Refused> {
         let key_values = self.key_values(check_request)?;
-        let items: SmallVec<[Item<'_>; 1]> =
-            check_request.engine_items(&key_values, None).collect();
+        let items: SmallVec<[Item<'_>; 1]> = check_request.engine_items(&key_values).collect();
         let request = Request { verb, items: &items, counts_denied: false };
         let made = self.engine.once(id, &request);
         let made = or_denied(made.answer().await, check_request)?;
         Ok(Outcome { repeated: Some(made.is_repeated), ..Outcome::of(made.answer) })
     }
 
-    /// Submits all items, each with its own permits or with the given number.
-    fn ask(
-        &self,
-        check_request: &CheckRequest,
-        verb: engine::Verb,
-        permits: Option<u64>,
-    ) -> Result<Decided, Refused> {
+    /// Submits all items.
+    fn ask(&self, check_request: &CheckRequest, verb: engine::Verb) -> Result<Decided, Refused> {
         let key_values = self.key_values(check_request)?;
-        let items: SmallVec<[Item<'_>; 1]> =
-            check_request.engine_items(&key_values, permits).collect();
+        let items: SmallVec<[Item<'_>; 1]> = check_request.engine_items(&key_values).collect();
         Ok(self.engine.decide(&Request { verb, items: &items, counts_denied: false }))
     }
 
@@ -244,11 +212,10 @@ struct KeyValues<'a> {
 }
 
 impl CheckRequest {
-    /// Returns the items in the engine's form, each with its own permits or with the given number.
+    /// Returns the items in the engine's form.
     fn engine_items<'a, 'b: 'a>(
         &'a self,
         all: &'a [KeyValues<'b>],
-        permits: Option<u64>,
     ) -> impl Iterator<Item = Item<'a>> {
         let items = self.items.iter().zip(all);
         items.map(move |(item, KeyValues { values, entries, usage })| {
@@ -261,8 +228,7 @@ impl CheckRequest {
             };
             let usage =
                 item.usage.as_ref().map(|of| Usage { counts: usage, model: of.model.as_deref() });
-            let at_most = item.at_most;
-            Item { at_most, usage, ..Item::of(target, permits.unwrap_or(item.permits())) }
+            Item { usage, ..Item::of(target, item.permits()) }
         })
     }
 }
@@ -292,7 +258,7 @@ impl Outcome {
     }
 
     const fn of(answer: Answer) -> Self {
-        Self { answer, taken: None, lease: None, repeated: None, reservation: None }
+        Self { answer, lease: None, repeated: None, reservation: None }
     }
 }
 
@@ -345,7 +311,6 @@ fn refused(fault: EngineError, check_request: &CheckRequest) -> Refused {
         EngineError::Limit(_) | EngineError::Rate(_) => "/limit",
         EngineError::Cost { .. } => "/usage",
         EngineError::NoPermits { .. } => "/permits",
-        EngineError::AtMost { .. } => "/at_most",
         EngineError::OtherItems | EngineError::OtherNumber { .. } => {
             let member = if check_request.once.is_some() { "/once" } else { "/id" };
             return Refused::EngineError(fault, member.to_owned());
@@ -355,8 +320,7 @@ fn refused(fault: EngineError, check_request: &CheckRequest) -> Refused {
     };
     let index = match &fault {
         EngineError::DuplicateItem { second, .. } => Some(*second),
-        EngineError::AtMost { item, .. }
-        | EngineError::Cost { item, .. }
+        EngineError::Cost { item, .. }
         | EngineError::NoPermits { item, .. }
         | EngineError::NotForItem { item, .. } => Some(*item),
         _ => check_request.items.iter().position(is_about),

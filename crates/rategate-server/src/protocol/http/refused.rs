@@ -199,7 +199,6 @@ const fn of_engine_error(fault: &EngineError) -> (StatusCode, &'static str) {
             (StatusCode::CONFLICT, "other_items")
         }
         EngineError::Ttl { .. } => (StatusCode::BAD_REQUEST, "invalid_ttl"),
-        EngineError::AtMost { .. } => (StatusCode::BAD_REQUEST, "invalid_at_most"),
         EngineError::Cost { .. } => (StatusCode::BAD_REQUEST, "invalid_usage"),
         EngineError::NotFor(_) | EngineError::NotForItem { .. } | EngineError::NoPermits { .. } => {
             (StatusCode::BAD_REQUEST, "not_for_this_limit")

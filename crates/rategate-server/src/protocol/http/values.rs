@@ -132,14 +132,6 @@ impl<'de, V: Deserialize<'de>> Visitor<'de> for ReadPairs<V> {
     }
 }
 
-/// The permits of a request that accepts fewer: any number of each item, or up to a maximum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged, expecting = "a whole number for `reserve`, true or false for `take`")]
-pub(super) enum AtMost {
-    Any(bool),
-    Permits(u64),
-}
-
 /// Reads a member whose default would be another request, and so is no null.
 pub(super) fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     member: D,

@@ -14,7 +14,7 @@ const FORMS: [(&str, &str); 13] = [
     ("LEASE|RELEASE", "[SERVED|DROPPED|IGNORED] name rule permits [value ...]"),
     (
         "RESERVE",
-        "id|* ttl_ms|- rule permits|least..most [value ...], \
+        "id|* ttl_ms|- rule permits [value ...], \
          or id|* ttl_ms|- ITEMS n rule permits n_values value ... for n items",
     ),
     (

@@ -157,14 +157,13 @@ fn put_texts<const N: usize>(texts: [(&str, String); N], reply: &mut RespWriter<
 
 /// Parses a number of permits.
 pub(super) fn permits(word: &[u8]) -> Result<u64, String> {
-    let accepted = "a whole number from 0 to 18446744073709551615";
-    unsigned(word).ok_or_else(|| permits_error(word, accepted))
-}
-
-/// Returns the error for a word that is no number of permits.
-pub(super) fn permits_error(word: &[u8], accepted: &str) -> String {
-    let word = shown(word);
-    format!("permits is not an integer or out of range: {word}; write {accepted}")
+    unsigned(word).ok_or_else(|| {
+        format!(
+            "permits is not an integer or out of range: {}; write a whole number from 0 to {}",
+            shown(word),
+            u64::MAX
+        )
+    })
 }
 
 /// Parses a rule's name.

@@ -2,8 +2,7 @@
 //! known.
 //!
 //! - `RESERVE id|* ttl_ms|- rule permits [value ...]` holds permits for a time. The id `*` stands
-//!   for a new one, and the time `-` for the smallest `ttl` of the rules. Permits of the form
-//!   `least..most`, as `1..800`, hold as many as there are in that range.
+//!   for a new one, and the time `-` for the smallest `ttl` of the rules.
 //! - `COMMIT id rule permits [value ...]` ends the reservation, of which as many permits were used.
 //! - `CANCEL id rule [value ...]` ends the reservation, of which nothing was used.
 //!
@@ -161,8 +160,7 @@ fn read<'a>(
 /// Returns `true` if a word behind `ITEMS` is to be a number of items: it is a number, or can be
 /// neither permits nor a value of a rule of that name.
 fn is_of_list(verb: ReservationVerb, word: &[u8]) -> bool {
-    let is_range = word.windows(2).any(|dots| dots == b"..");
-    integer(word).is_some() || (verb != ReservationVerb::Cancel && !is_range)
+    integer(word).is_some() || verb != ReservationVerb::Cancel
 }
 
 /// Parses as many items as a number says, and no words behind them.
@@ -225,8 +223,8 @@ fn item(
         return Err(format!("it is {sent}; write `{form}`, as many values as n_values says"));
     };
     let name = own::rule_name(head.first().copied().unwrap_or_default())?;
-    let (permits, at_most) = head.get(1).map_or(Ok((0, None)), |word| range(verb, word))?;
-    Ok((Item { at_most, ..Item::of(Target::Rule { name, values }, permits) }, behind))
+    let permits = head.get(1).map_or(Ok(0), |word| own::permits(word))?;
+    Ok((Item::of(Target::Rule { name, values }, permits), behind))
 }
 
 /// Returns the first of some words for an error, and the number of the others.
@@ -241,22 +239,6 @@ fn shown_start(words: Words<'_>) -> String {
         1 => format!("{start} and 1 word more"),
         more => format!("{start} and {more} words more"),
     }
-}
-
-/// Parses a number of permits, of a new reservation also a minimum and a maximum.
-fn range(verb: ReservationVerb, word: &[u8]) -> Result<(u64, Option<u64>), String> {
-    let dots = word.windows(2).position(|dots| dots == b"..");
-    let Some(at) = dots.filter(|_| verb == ReservationVerb::Reserve) else {
-        return Ok((own::permits(word)?, None));
-    };
-    let number = |word: Option<&[u8]>| unsigned(word?);
-    let least = number(word.get(..at)).filter(|least| *least > 0);
-    let most = number(word.get(at.saturating_add(2)..));
-    let range = least.zip(most).filter(|(least, most)| least <= most);
-    let accepted = "a whole number, or `least..most` as 1..800, with at least 1 in front and no \
-                    fewer behind";
-    let (least, most) = range.ok_or_else(|| own::permits_error(word, accepted))?;
-    Ok((least, Some(most)))
 }
 
 impl Form {

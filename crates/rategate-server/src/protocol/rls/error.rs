@@ -1,7 +1,6 @@
 //! The errors of requests without a decision.
 
 use super::request::MalformedRequest;
-use super::verbs;
 use crate::engine::EngineError;
 use crate::net::RefusalReason;
 
@@ -12,7 +11,7 @@ pub enum RlsError {
     /// The request is invalid.
     #[error("{0}")]
     MalformedRequest(#[from] MalformedRequest),
-    /// The rules admit no such time or maximum of a reservation.
+    /// The rules admit no such time of a reservation.
     #[error("{0}")]
     OfRules(MalformedRequest),
     /// The engine cannot decide it.
@@ -54,15 +53,11 @@ pub enum RlsError {
 }
 
 impl RlsError {
-    /// Names the part of the call that states the time or the maximum of a reservation, if the
-    /// error is about one of them.
+    /// Names the part of the call that states the time of a reservation, if the error is about it.
     pub(super) fn named(self, ttl: impl FnOnce(String) -> MalformedRequest) -> Self {
         match self {
             Self::EngineError(error @ EngineError::Ttl { .. }) => {
                 Self::OfRules(ttl(error.to_string()))
-            }
-            Self::EngineError(error @ EngineError::AtMost { item, .. }) => {
-                Self::OfRules(verbs::wrong(item, verbs::AT_MOST, &error.to_string()))
             }
             error => error,
         }

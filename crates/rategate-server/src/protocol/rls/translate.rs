@@ -58,12 +58,8 @@ fn ask_stated(
     stated: Stated,
 ) -> Result<Decided<Answer, RlsError>, RlsError> {
     let stated_verb = stated.verb.unwrap_or(StatedVerb::Take);
-    let of_reserve =
-        [(verbs::TTL, stated.ttl.is_some()), (verbs::AT_MOST, stated.at_most.is_some())];
-    for (part, _) in of_reserve.into_iter().filter(|(_, is_stated)| *is_stated) {
-        if stated_verb != StatedVerb::Reserve {
-            return Err(verbs::wrong(0, part, verbs::OF_RESERVE).into());
-        }
+    if stated.ttl.is_some() && stated_verb != StatedVerb::Reserve {
+        return Err(verbs::wrong(0, verbs::TTL, verbs::OF_RESERVE).into());
     }
     let verb = if stated_verb == StatedVerb::Charge { Verb::Charge } else { Verb::Take };
     let Some(id) = stated.id else { return plain(engine, ask, options, verb) };
@@ -81,9 +77,7 @@ fn ask_stated(
     if stated_verb != StatedVerb::Take {
         refuse_credits(&ask.descriptors)?;
     }
-    let items = items(ask, options.quota);
-    let items: SmallVec<[Item<'_>; 2]> =
-        items.map(|item| Item { at_most: stated.at_most, ..item }).collect();
+    let items: SmallVec<[Item<'_>; 2]> = items(ask, options.quota).collect();
     Ok(operate(engine, id, operation, &items).then(|reserved| {
         let named =
             reserved.map_err(|error| error.named(|problem| verbs::wrong(0, verbs::TTL, &problem)));

@@ -1,6 +1,5 @@
-//! Entries of descriptors that state an operation: `rategate.id`, `rategate.verb`, `rategate.ttl`
-//! and `rategate.at_most`. A proxy that sends descriptors and nothing else reserves and commits by
-//! them.
+//! Entries of descriptors that state an operation: `rategate.id`, `rategate.verb` and
+//! `rategate.ttl`. A proxy that sends descriptors and nothing else reserves and commits by them.
 //!
 //! # Contract
 //!
@@ -28,7 +27,6 @@ const PREFIX: &[u8] = b"rategate.";
 pub(super) const ID: &str = "rategate.id";
 pub(super) const VERB: &str = "rategate.verb";
 pub(super) const TTL: &str = "rategate.ttl";
-pub(super) const AT_MOST: &str = "rategate.at_most";
 
 /// The maximum length of a client's text in errors and in the log, in characters.
 const MAX_SHOWN: usize = 64;
@@ -45,8 +43,6 @@ pub(super) struct Stated {
     pub(super) id: Option<UniqueId>,
     pub(super) verb: Option<StatedVerb>,
     pub(super) ttl: Option<Duration>,
-    /// The maximum number of permits that a reservation holds of each descriptor.
-    pub(super) at_most: Option<u64>,
 }
 
 /// A verb that a descriptor states.
@@ -116,11 +112,9 @@ impl Stated {
                 b"rategate.id" => (ID, stated.id.is_some(), stated.read_id(value)),
                 b"rategate.verb" => (VERB, stated.verb.is_some(), stated.read_verb(value)),
                 b"rategate.ttl" => (TTL, stated.ttl.is_some(), stated.read_ttl(value)),
-                b"rategate.at_most" => (AT_MOST, stated.at_most.is_some(), stated.read_most(value)),
                 other => {
                     let key = String::from_utf8_lossy(other);
-                    let problem = "there are rategate.id, rategate.verb, rategate.ttl and \
-                                   rategate.at_most";
+                    let problem = "there are rategate.id, rategate.verb and rategate.ttl";
                     return Err(wrong(index, &key, problem));
                 }
             };
@@ -157,13 +151,6 @@ impl Stated {
         Ok(())
     }
 
-    fn read_most(&mut self, value: &[u8]) -> Result<(), String> {
-        let most = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
-        let problem = "it is a number of permits from 1 on, and no fewer than the call has";
-        self.at_most = Some(most.filter(|most| *most > 0).ok_or(problem)?);
-        Ok(())
-    }
-
     /// Checks that the entries belong together.
     fn check(&self) -> Result<(), (&'static str, &'static str)> {
         use StatedVerb::{Cancel, Commit, Reserve};
@@ -172,9 +159,6 @@ impl Stated {
         }
         if self.ttl.is_some() && !matches!(self.verb, Some(Reserve) | None) {
             return Err((TTL, OF_RESERVE));
-        }
-        if self.at_most.is_some() && !matches!(self.verb, Some(Reserve) | None) {
-            return Err((AT_MOST, OF_RESERVE));
         }
         Ok(())
     }
@@ -185,7 +169,6 @@ impl Stated {
             other if self.id != other.id => Some(ID),
             other if self.verb != other.verb => Some(VERB),
             other if self.ttl != other.ttl => Some(TTL),
-            other if self.at_most != other.at_most => Some(AT_MOST),
             _ => None,
         }
     }

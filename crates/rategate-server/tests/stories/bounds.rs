@@ -1,18 +1,15 @@
-//! Reservations that hold what their rules let one hold, or as much as there is.
+//! Reservations under rules that bound what one holds, and for how long.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use rategate::FixedWindow;
 use rategate::policy::Anchor;
-use rategate_server::engine::{EngineError, Item};
 use rategate_server::rule::{
-    Counts, Dimension, Enforcement, HoldBounds, Limit, Prices, Rule, Usage, Weight, Weights,
+    Counts, Dimension, Enforcement, HoldBounds, Limit, Prices, Rule, Weight, Weights,
 };
 
-use super::{
-    Part, Story, THIS_PROCESS, TTL, id, play, play_at, play_everywhere, play_with_real_stores,
-};
+use super::{Story, THIS_PROCESS, play, play_at, play_everywhere, play_with_real_stores};
 use crate::engine::common::{SECOND, bucket, counting, per_minute};
 use crate::stores::stored;
 
@@ -119,55 +116,6 @@ fn one_reservation_holds_a_share_of_the_limit_and_the_rest_is_charged() {
     story.play("reserve 1 s:5000 => granted again; held 250\ncommit 1 s:300 => owed:50");
 }
 
-#[test]
-fn as_many_are_held_as_there_are() {
-    play_everywhere(
-        &[of("t", 100), per_minute("u", &["who"], 1_000)],
-        "
-        reserve 1 t:1..5000 => granted; held 100
-        // The wait for the minimum.
-        reserve 2 t:1..5000 => over:1s no; held -
-        commit 1 t:30 => back:70
-        // Its own number again, whatever is there by now.
-        2x reserve 2 t:50..60 u:10..10 => granted granted; held 60 10
-        // Ten are left: a minimum of eleven is denied, and the other item holds nothing.
-        reserve 3 u:1..2000 t:11..60 => granted over:1s no; held - -
-        left t u => 10 990
-        reserve 3 u:1..2000 t:10..60 => granted granted; held 990 10
-        ",
-    );
-    // Another range is another request.
-    play_at(
-        &THIS_PROCESS,
-        &[of("t", 100), of("u", 1_000)],
-        "
-        reserve 2 t:50..60 u:10..10 => granted granted; held 60 10
-        reserve 2 t:50..61 u:10..10 => ! OtherItems
-        reserve 2 t:49..60 u:10..10 => ! OtherItems
-        reserve 2 t:50 u:10..10 => ! OtherItems
-        ",
-    );
-}
-
-#[test]
-fn a_range_that_is_none_is_refused() {
-    let text = "
-        reserve 1 u:1 t:0..5 => ! AtMost { item: 1, least: 0, most: 5 }
-        reserve 1 u:1 t:6..5 => ! AtMost { item: 1, least: 6, most: 5 }
-        reserve 1 u:1 t:1..0 => ! AtMost { item: 1, least: 1, most: 0 }
-        reserve 1 u:1 t:max..5 => ! AtMost { item: 1, least: 18446744073709551615, most: 5 }
-        reserve 1 u:1 t:0..0 => ! AtMost { item: 1, least: 0, most: 0 }
-        left t u => 100 100
-        reserve 1 t:1..max => granted; held 100
-        ";
-    let mut story = play(vec![of("t", 100), of("u", 100)], text);
-    let part = Part::of("u");
-    let usage = Usage { counts: &[("output", 1)], model: None };
-    let item = Item { at_most: Some(5), ..Item::of_usage(part.target(), usage) };
-    let refused = story.server(0).reserve(id("2"), TTL, &[item]);
-    assert!(matches!(story.wait(refused), Err(EngineError::NotFor(_))));
-}
-
 /// The rules `t/rpm` of calls, `t/tpm` of permits, and `org`, that a call of `t` takes from too.
 fn several(org: Rule) -> Story {
     let limit = |name: &str, rule: Rule| Rule {
@@ -182,64 +130,60 @@ fn several(org: Rule) -> Story {
 }
 
 #[test]
-fn an_item_holds_one_number_in_all_of_its_rules() {
+fn an_item_is_held_in_all_of_its_rules_or_in_none() {
     several(per_minute("org", &["t"], 300)).play(
         "
-        2x reserve 1 t:1..800 => granted; held 300; parts-held 1 300 300
-        reserve 2 t:1..800 => over no
+        reserve 1 t:800 => never no
+        2x reserve 1 t:300 => granted; held 300; parts-held 1 300 300
+        reserve 2 t:1 => over no
         commit 1 t:100 => even; parts even back:200 back:200
-        reserve 3 t:200..800 => granted; held 200
+        reserve 3 t:200 => granted; held 200
         ",
     );
     // A share of one rule is no bound of another.
     let org = shared(per_minute("org", &["t"], 300), 1_000);
-    several(org).play("reserve 1 t:1..800 => granted; held 800; parts-held 1 800 30");
-    // In a store, what holds more is withdrawn.
+    several(org).play("reserve 1 t:800 => granted; held 800; parts-held 1 800 30");
+    // In a store, what one of its rules has held is withdrawn.
     let user = Rule { also: vec!["org".into()], ..stored("user", 1_000) };
     Story::with_entries(vec![user, stored("org", 300)]).play(
         "
-        2x reserve 1 user:1..800 => granted; held 300; parts-held 300 300
-        left org => 0
-        reserve 2 user:1..800 => over no
+        reserve 1 user:800 => never no
+        peek user:1 => granted; parts-left 1000 300
+        2x reserve 1 user:300 => granted; held 300; parts-held 300 300
+        reserve 2 user:1 => over no
         commit 1 user:100 => back:200
-        reserve 3 user:1..5000 => granted; held 200
-        commit 3 user:200 => even
         ",
     );
 }
 
 #[test]
-fn windows_that_count_every_hit_and_limits_of_the_call_hold_what_there_is() {
+fn windows_that_count_every_hit_and_limits_of_the_call_hold_a_share() {
     let y = shared(counting(per_minute("y", &["who"], 10), 10), 5_000);
     play(
         vec![y, counting(per_minute("z", &["who"], 10), 10)],
         "
         reserve 1 y:8 => granted; held 5
-        reserve 2 z:1..80 => granted; held 10
+        reserve 2 z:10 => granted; held 10
         // 20, of which 10 are held.
-        reserve 3 @z/20:1..80 => granted; held 10
+        reserve 3 @z/20:11 => over no
+        reserve 3 @z/20:10 => granted; held 10
         ",
     );
 }
 
 #[test]
-fn what_is_not_enforced_bounds_nothing_and_says_what_it_holds() {
+fn what_is_not_enforced_holds_what_fits_and_says_so() {
     let unlimited = Rule { limit: Limit::Unlimited, ..of("n", 1) };
     play(
         vec![shadow(of("s", 10)), unlimited, of("c", 100)],
         "
-        // Its counter holds what there is, and then nothing, as if it were enforced.
-        2x reserve 1 s:1..50 n:1..50 c:1..50 => granted unlimited granted; held 50 - 50
+        2x reserve 1 s:10 n:50 c:50 => granted unlimited granted; held 10 - 50
         left s c => 0 50
-        2x reserve 2 s:1..9 => shadow; held 9
-        // Beyond the 10 that were there.
+        2x reserve 2 s:9 => shadow; held 0
         commit 1 s:40 n c => owed:30 even even
         ",
     );
-    // Beside an enforced rule its number is that of the item.
-    let rules = vec![shadow(per_minute("s", &["t"], 1_000)), per_minute("a", &["t"], 20)];
-    Story::with_entries(rules).play("reserve 1 @t:1..50 => granted; held 20; parts-held 20 20");
-    play(vec![shadow(stored("w", 100))], "reserve 3 w:1..500 => shadow; held 500");
+    play(vec![shadow(stored("w", 100))], "reserve 3 w:500 => shadow; held 0");
 }
 
 /// A commit is judged by all rules of the item, also by those that hold nothing.
@@ -303,52 +247,35 @@ fn stored_and_here() -> [Rule; 3] {
 }
 
 #[test]
-fn a_store_holds_as_many_as_it_has() {
+fn a_denial_of_a_store_withdraws_what_is_held() {
     play_with_real_stores(
         &stored_and_here(),
         "
-        2x reserve 1 s:1..5000 t:10..80 here:1..90 => granted granted granted; held 1000 50 20
-        reserve 2 s:1..5000 => over no; held -
+        2x reserve 1 s:1000 t:50 here:20 => granted granted granted; held 1000 50 20
+        reserve 2 s:600 => over no; held -
         commit 1 s:400 t:50 here:0 => back:600 even back:20
-        reserve 2 s:1..5000 => granted; held 600
-        // Any server finds it again, and another range is another request.
-        2> reserve 2 s:1..5000 => granted again; held 600
-        2> reserve 2 s:601..5000 => ! OtherItems
-        2> reserve 2 s:1..599 => ! OtherItems
+        reserve 2 s:600 => granted; held 600
+        // Any server finds it again, and another number is another request.
+        2> reserve 2 s:600 => granted again; held 600
+        2> reserve 2 s:601 => ! OtherItems
         2> reserve 2 s:5000 => never no
         // What is refused changes nothing.
         left s => 0
         2> commit 2 s:600 => even
-        // An item of a denied reservation holds nothing, whatever number it was tried with.
-        reserve 3 t:1 here:1..90 s:1..5000 => over granted over no; held - - -
+        // An item of a denied reservation holds nothing.
+        reserve 3 t:1 here:1 s:1 => over granted over no; held - - -
         left s t here => 0 0 20
         ",
     );
     play_with_real_stores(
         &stored_and_here(),
         "
-        reserve 1 s:1..5000 t:51..80 here:1..90 => granted never granted no; held - - -
+        reserve 1 s:1000 t:51 here:20 => granted never granted no; held - - -
         left s t here => 1000 50 20
-        reserve 1 s:1..5000 t:1..80 here:21..90 => granted granted never no; held - - -
+        reserve 1 s:1000 t:50 here:21 => granted granted never no; held - - -
         left s t here => 1000 50 20
         // The id is unused: it may be of anything.
         reserve 1 t:3
-        ",
-    );
-}
-
-#[test]
-fn a_lost_reply_is_found_again_with_its_number() {
-    play(
-        vec![stored("s", 1_000)],
-        "
-        reserve 1 s:700 => granted; held 700
-        // The denial of the maximum comes in time, and the reply to what remains does not.
-        store near lost
-        reserve 2 s:1..900 => unavailable:1s no
-        pass 100ms
-        reserve 2 s:1..900 => granted again; held 300
-        left s => 0
         ",
     );
 }
