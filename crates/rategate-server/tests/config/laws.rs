@@ -1,6 +1,7 @@
 //! The laws of any text as a configuration.
 
 use rategate_server::config::{load_text, to_toml};
+use rategate_server::rule::{CounterLocation, Origin, Rule};
 
 /// Loads a text and checks the laws for the result.
 pub(crate) fn hold(name: &str, text: &str) {
@@ -20,23 +21,19 @@ pub(crate) fn hold(name: &str, text: &str) {
                     rule.name.bytes().all(|b| matches!(b, b' '..=b'~') && b != b'"' && b != b'\\')
                 );
             }
-            let needs_store = "[store]\nurl = \"redis://h\"\n";
-            let again = format!("{needs_store}{}", to_toml(&loaded.rules).unwrap());
+            // TOML has no null for metadata.
+            let Ok(written) = to_toml(&loaded.rules) else { return };
+            let again = format!("[store]\nurl = \"redis://h\"\n{written}");
             let again = load_text("again.toml", &again)
                 .unwrap_or_else(|error| panic!("{}\n{again}", error.report()));
+            // A lease from a store is no time of permits in flight.
+            let plain = |rule: &Rule| match rule.location {
+                CounterLocation::StoreLeased { .. } => Rule { held_ns: 0, ..rule.clone() },
+                _ => rule.clone(),
+            };
+            let plain = |rule| Rule { origin: Origin::default(), ..plain(rule) };
             for (one, other) in loaded.rules.rules.iter().zip(&again.rules.rules) {
-                assert_eq!(
-                    (&one.name, &one.domain, &one.entries),
-                    (&other.name, &other.domain, &other.entries)
-                );
-                assert_eq!(
-                    (one.limit, one.display_limit, &one.replaces),
-                    (other.limit, other.display_limit, &other.replaces)
-                );
-                assert_eq!(
-                    (&one.dimension, &one.also, &one.counts),
-                    (&other.dimension, &other.also, &other.counts)
-                );
+                assert_eq!(plain(one), plain(other), "{written}");
             }
             assert_eq!(loaded.rules.rules.len(), again.rules.rules.len());
         }
