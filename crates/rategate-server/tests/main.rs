@@ -20,6 +20,7 @@
 mod config;
 mod engine;
 mod http;
+mod lines;
 mod observe;
 mod resp;
 mod rls;

@@ -11,7 +11,7 @@ use rategate_server::engine::{Engine, EngineSettings, Shared};
 use rategate_server::net::Rights;
 use rategate_server::protocol::http::{Api, Caller, Options};
 use rategate_tower::headers::Dialect;
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
 use crate::http::common::{SECOND, Service};
 
@@ -29,25 +29,18 @@ fn month(permits: u64) -> String {
     rules(&format!(r#"{{ permits = {permits}, per = "month", zone = "America/New_York" }}"#))
 }
 
-fn service(text: &str, at_s: u64) -> (Service, Engine<ManualClock>) {
-    let clock = ManualClock::new();
-    clock.advance(Duration::from_secs(at_s));
-    let engine = Engine::new(clock.clone(), EngineSettings::default());
-    load(&engine, text);
-    let fields = vec![Dialect::Current, Dialect::Legacy];
-    let api = Api::new(engine.clone(), Options { fields, ..Options::default() });
-    (Service { api, clock, caller: Caller::with(Rights::ALL) }, engine)
-}
-
-/// A service whose clock is wrong by some minutes, over a store.
-fn over_a_store(
-    store: &Arc<MemoryStore<ManualClock>>,
+/// A service whose clock shows a time, perhaps over a store.
+fn service(
+    text: &str,
     at_s: u64,
+    store: Option<&Arc<MemoryStore<ManualClock>>>,
 ) -> (Service, Engine<ManualClock>) {
     let clock = ManualClock::new();
     clock.advance(Duration::from_secs(at_s));
-    let shared = Arc::new(Shared::new(Arc::clone(store), NonZeroU32::MIN));
-    let engine = Engine::with_store(clock.clone(), EngineSettings::default(), None, Some(shared));
+    let shared = |store| Arc::new(Shared::new(Arc::clone(store), NonZeroU32::MIN)) as Arc<_>;
+    let settings = EngineSettings::default();
+    let engine = Engine::with_store(clock.clone(), settings, None, store.map(shared));
+    load(&engine, text);
     let fields = vec![Dialect::Current, Dialect::Legacy];
     let api = Api::new(engine.clone(), Options { fields, ..Options::default() });
     (Service { api, clock, caller: Caller::with(Rights::ALL) }, engine)
@@ -66,31 +59,29 @@ fn servers_with_wrong_clocks_agree_on_the_border() {
     let border_s = MARCH_S + MARCH_LASTS_S;
     clock.advance(Duration::from_secs(border_s - 180));
     let store = Arc::new(MemoryStore::with_clock(clock.clone()));
-    let early = over_a_store(&store, border_s - 180 - 420);
-    let late = over_a_store(&store, border_s - 180 + 660);
-    for (place, (service, engine)) in [&early, &late].into_iter().enumerate() {
-        load(engine, &in_store(10));
-        let granted = item(service, 4);
-        assert_eq!(granted["remaining"], 6 - 4 * place, "{granted}");
-        assert_eq!(granted["reset_after_ns"], 180 * SECOND, "{granted}");
-        assert_eq!(granted["resets_at"], "2026-04-01T00:00:00-04:00", "{granted}");
-    }
-    for (service, engine) in [&early, &late] {
-        load(engine, &in_store(9));
-        let body = r#"{"rule":"tokens","key":"ann","permits":2}"#;
-        let denied = service.call("POST", "/v1/check", &[("prefer", "status=429")], body);
-        assert_eq!(denied.status, 429);
-        assert_eq!(denied.field("ratelimit-policy"), r#""tokens";q=9;w=2674800"#);
-        assert_eq!(denied.field("retry-after"), "180");
-        let denied = item(service, 2);
-        assert_eq!(denied["retry_after_ns"], 180 * SECOND, "{denied}");
-        assert_eq!(denied["resets_at"], "2026-04-01T00:00:00-04:00", "{denied}");
+    let (early, early_engine) = service(&in_store(10), border_s - 180 - 420, Some(&store));
+    let (late, late_engine) = service(&in_store(10), border_s - 180 + 660, Some(&store));
+    let taken = "{rule: tokens, key: ann, permits: 4}
+        => [{remaining: N, reset_after_ns: 180000000000, resets_at: 2026-04-01T00:00:00-04:00}]";
+    early.play(&taken.replace('N', "6"));
+    late.play(&taken.replace('N', "2"));
+    for (service, engine) in [(&early, early_engine), (&late, late_engine)] {
+        load(&engine, &in_store(9));
+        service.play(
+            "
+            POST /v1/check {rule: tokens, key: ann, permits: 2} & prefer: status=429
+                => 429 & ratelimit-policy: \"tokens\";q=9;w=2674800 & retry-after: 180
+            {rule: tokens, key: ann, permits: 2}
+                => [{retry_after_ns: 180000000000, resets_at: 2026-04-01T00:00:00-04:00}]
+            ",
+        );
     }
     clock.advance(Duration::from_secs(180));
-    let granted = item(&early.0, 9);
-    assert_eq!((&granted["remaining"], &granted["verdict"]), (&json!(0), &json!("granted")));
-    assert_eq!(granted["resets_at"], "2026-05-01T00:00:00-04:00");
-    assert_eq!(item(&late.0, 1)["resets_at"], "2026-05-01T00:00:00-04:00");
+    early.play(
+        "{rule: tokens, key: ann, permits: 9}
+            => [{verdict: granted, remaining: 0, resets_at: 2026-05-01T00:00:00-04:00}]",
+    );
+    late.play("{rule: tokens, key: ann} => [{resets_at: 2026-05-01T00:00:00-04:00}]");
 }
 
 fn load(engine: &Engine<ManualClock>, text: &str) {
@@ -98,17 +89,13 @@ fn load(engine: &Engine<ManualClock>, text: &str) {
     engine.load_compiled(&loaded.rules).unwrap();
 }
 
-fn item(service: &Service, permits: u64) -> Json {
-    let body = format!(r#"{{"rule":"tokens","key":"ann","permits":{permits}}}"#);
-    service.check(&body)["items"][0].clone()
-}
-
 #[test]
 fn an_answer_names_the_border() {
-    let (service, _) = service(&month(10), MARCH_S + 86_400);
+    let (service, _) = service(&month(10), MARCH_S + 86_400, None);
     let left_ns = (MARCH_LASTS_S - 86_400) * SECOND;
+    let body = r#"{"rule":"tokens","key":"ann","permits":7}"#;
     assert_eq!(
-        item(&service, 7),
+        service.check(body)["items"][0],
         json!({
             "rule": "tokens", "verdict": "granted", "allowed": true, "limit": 10, "remaining": 3,
             "retry_after_ms": 0, "retry_after_ns": 0,
@@ -117,59 +104,53 @@ fn an_answer_names_the_border() {
         })
     );
     service.clock.advance(Duration::from_nanos(left_ns - 1));
-    let denied = item(&service, 4);
-    assert_eq!((&denied["verdict"], &denied["retry_after_ns"]), (&json!("denied"), &json!(1)));
-    service.clock.advance(Duration::from_nanos(1));
-    let granted = item(&service, 10);
-    assert_eq!((&granted["verdict"], &granted["remaining"]), (&json!("granted"), &json!(0)));
-    assert_eq!(granted["resets_at"], "2026-05-01T00:00:00-04:00");
-}
-
-#[test]
-fn header_fields_have_the_true_length() {
-    let (service, _) = service(&month(10), MARCH_S + 1);
-    item(&service, 10);
-    service.clock.advance(Duration::from_nanos(1));
-    let body = r#"{"rule":"tokens","key":"ann"}"#;
-    let denied = service.call("POST", "/v1/check", &[("prefer", "status=429")], body);
-    assert_eq!(denied.status, 429);
-    assert_eq!(denied.field("ratelimit-policy"), r#""tokens";q=10;w=2674800"#);
-    let left_s = MARCH_LASTS_S - 1;
-    assert_eq!(denied.field("ratelimit"), format!(r#""tokens";r=0;t={left_s}"#));
-    assert_eq!(denied.field("retry-after"), left_s.to_string(), "rounded up");
-    assert_eq!(denied.field("x-ratelimit-reset"), left_s.to_string());
+    service.play(
+        "
+        {rule: tokens, key: ann, permits: 4} => [{verdict: denied, retry_after_ns: 1}]
+        pass 1ns
+        {rule: tokens, key: ann, permits: 10}
+            => [{verdict: granted, remaining: 0, resets_at: 2026-05-01T00:00:00-04:00}]
+        // The length of a window is the true one, and a wait is rounded up.
+        pass 1s
+        pass 1ns
+        POST /v1/check {rule: tokens, key: ann} & prefer: status=429
+            => 429 & ratelimit-policy: \"tokens\";q=10;w=2592000
+            & ratelimit: \"tokens\";r=0;t=2591999 & retry-after: 2591999
+            & x-ratelimit-reset: 2591999
+        ",
+    );
 }
 
 /// A reload keeps the count while the border stays, and moves it into the window around the change
 /// otherwise.
 #[test]
 fn a_reload_keeps_the_count() {
-    let (service, engine) = service(&month(10), MARCH_S + 86_400);
-    item(&service, 7);
+    let (service, engine) = service(&month(10), MARCH_S + 86_400, None);
+    service.play("{rule: tokens, key: ann, permits: 7} => [{remaining: 3}]");
     load(&engine, &month(12));
-    assert_eq!(item(&service, 1)["remaining"], 4);
+    service.play("{rule: tokens, key: ann} => [{remaining: 4}]");
     load(&engine, &rules(r#"{ permits = 12, per = "day", zone = "Asia/Kathmandu" }"#));
-    let day = item(&service, 1);
-    assert_eq!(
-        (&day["remaining"], &day["resets_at"]),
-        (&json!(3), &json!("2026-03-03T00:00:00+05:45"))
+    service.play(
+        "
+        {rule: tokens, key: ann} => [{remaining: 3, resets_at: 2026-03-03T00:00:00+05:45}]
+        pass 86400s
+        {rule: tokens, key: ann} => [{remaining: 11}]
+        ",
     );
-    service.clock.advance(Duration::from_secs(86_400));
-    assert_eq!(item(&service, 1)["remaining"], 11);
 }
 
 /// A debt is carried from month to month: ten of it are paid at each border.
 #[test]
 fn a_debt_is_paid_by_later_windows() {
-    let (service, _) = service(&format!("{}debt = \"carry\"\n", month(10)), MARCH_S);
-    let charge = r#"{"verb":"charge","rule":"tokens","key":"ann","permits":25}"#;
-    let charged = service.check(charge)["items"][0].clone();
-    assert_eq!((&charged["debt"], &charged["remaining"]), (&json!(15), &json!(0)));
-    let april_ns = MARCH_LASTS_S * SECOND;
-    let may_ns = april_ns + 30 * 86_400 * SECOND;
-    assert_eq!(item(&service, 1)["retry_after_ns"], may_ns);
-    service.clock.advance(Duration::from_nanos(april_ns));
-    assert_eq!(item(&service, 0)["debt"], 5);
-    service.clock.advance(Duration::from_nanos(may_ns - april_ns));
-    assert_eq!(item(&service, 5)["remaining"], 0);
+    let (service, _) = service(&format!("{}debt = \"carry\"\n", month(10)), MARCH_S, None);
+    service.play(
+        "
+        {verb: charge, rule: tokens, key: ann, permits: 25} => [{debt: 15, remaining: 0}]
+        {rule: tokens, key: ann} => [{retry_after_ns: 5266800000000000}]
+        pass 2674800s
+        {rule: tokens, key: ann, permits: 0} => [{debt: 5}]
+        pass 2592000s
+        {rule: tokens, key: ann, permits: 5} => [{remaining: 0}]
+        ",
+    );
 }

@@ -3,10 +3,11 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use http::{HeaderMap, Request, StatusCode};
+use http::Request;
 use http_body_util::{BodyExt, Full};
 use rategate::policy::Anchor;
 use rategate::{AnyPolicy, Clock, Concurrency, FixedWindow, Gcra, ManualClock};
+use rategate_server::config::load_text;
 use rategate_server::engine::{Engine, EngineSettings};
 use rategate_server::net::Rights;
 use rategate_server::protocol::http::{Api, Caller, Options};
@@ -15,6 +16,9 @@ use rategate_server::rule::{
     RuleSet, Unit, Value,
 };
 use serde_json::Value as Json;
+
+use crate::lines::{self, Asked};
+use crate::serve::clients::Answer;
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
 /// A Monday, 00:00 UTC.
@@ -28,20 +32,15 @@ pub(crate) struct Service<C: Clock = ManualClock> {
     pub(crate) caller: Caller,
 }
 
-/// A response.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Vec<u8>,
-}
-
 pub(crate) fn service(options: Options) -> Service {
     on_clock(on_monday(), RuleSet { rules: rules(), hash: "".into() }, options)
 }
 
-pub(crate) fn with_rules(rules: RuleSet) -> Service {
-    on_clock(on_monday(), rules, Options::default())
+/// Returns an API with the rules of a text.
+pub(crate) fn with_text(rules: &str) -> Service {
+    let loaded =
+        load_text("rules.toml", rules).unwrap_or_else(|error| panic!("{}", error.report()));
+    on_clock(on_monday(), loaded.rules.set().as_ref().clone(), Options::default())
 }
 
 pub(crate) fn on_monday() -> ManualClock {
@@ -139,7 +138,7 @@ impl<C: Clock + Clone + 'static> Service<C> {
         runtime.block_on(async {
             let (head, body) = self.api.call(request, &self.caller).await.into_parts();
             let body = body.collect().await.unwrap().to_bytes().to_vec();
-            Answer { status: head.status, headers: head.headers, body }
+            Answer { status: head.status.as_u16(), headers: head.headers, body }
         })
     }
 
@@ -163,22 +162,26 @@ impl<C: Clock + Clone + 'static> Service<C> {
     }
 }
 
-impl Answer {
-    pub(crate) fn json(&self) -> Json {
-        serde_json::from_slice(&self.body).unwrap()
+impl Service {
+    /// Plays a story, in which time passes: `pass 20s`.
+    pub(crate) fn play(&self, story: &str) {
+        lines::each(story, |asked, expected| match asked.strip_prefix("pass ") {
+            Some(time) => self.clock.advance(Duration::from_nanos(nanoseconds(time))),
+            None => lines::check(asked, expected, |Asked { method, uri, fields, body }| {
+                let fields: Vec<_> = fields.iter().map(|(name, it)| (&**name, &**it)).collect();
+                self.call(method, uri, &fields, body)
+            }),
+        });
     }
+}
 
-    pub(crate) fn field(&self, name: &str) -> &str {
-        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
-    }
-
-    /// Returns a problem's status, code, pointer and detail.
-    pub(crate) fn problem(&self) -> (u16, String, String, String) {
-        assert_eq!(self.field("content-type"), "application/problem+json", "{self:?}");
-        let json = self.json();
-        assert_eq!(json["status"], self.status.as_u16());
-        let text = |json: &Json| json.as_str().unwrap_or_default().to_owned();
-        let location = text(&json["errors"][0]["pointer"]);
-        (self.status.as_u16(), text(&json["code"]), location, text(&json["detail"]))
-    }
+fn nanoseconds(text: &str) -> u64 {
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let number: u64 = text[..text.len() - unit.len()].parse().unwrap();
+    number
+        * [("ns", 1), ("ms", 1_000_000), ("s", SECOND)]
+            .into_iter()
+            .find(|it| it.0 == unit)
+            .unwrap()
+            .1
 }

@@ -2,11 +2,12 @@
 
 use rategate_server::protocol::http::Options;
 
-use crate::http::common::{Answer, Service, plain, service, with_rules};
+use crate::http::common::{Service, plain, service, with_text};
+use crate::serve::clients::Answer;
 
 /// Checks that a problem has one error at a pointer, with all these parts in its text.
 fn assert_reported(answer: &Answer, status: u16, pointer: &str, parts: &[&str]) {
-    assert_eq!(answer.status.as_u16(), status, "{answer:?}");
+    assert_eq!(answer.status, status, "{answer:?}");
     let problem = answer.json();
     let [error] = problem["errors"].as_array().map_or(&[][..], Vec::as_slice) else {
         panic!("{problem}: not one error")
@@ -80,9 +81,12 @@ fn a_fault_is_reported_at_its_place() {
         (br#"{"rule":"per_user","key":1}"#, "/key", key),
         (br#"{"rule":"per_path","key":["1",null]}"#, "/key", key),
         (br#"{"rule":"per_user","key":{"base64":"*"}}"#, "/key", "not base64"),
+        (br#"{"rule":"r","key":{"a":{"b":"c"}}}"#, "/key", "base64"),
+        (br#"{"rule":"r","key":{"a":{"base64":"AA==","c":"d"}}}"#, "/key", "base64"),
         (br#"{"limit":"1/s","key":["a"]}"#, "/key", "one key"),
         (br#"{"domain":"edge","descriptor":{"user":1}}"#, "/descriptor", "bytes like"),
         (br#"{"domain":"edge","descriptor":[["user"]]}"#, "/descriptor", "[[\"user\", \"42\"]]"),
+        (br#"{"domain":"edge","descriptor":[["a","1","2"]]}"#, "/descriptor", "[[\"user\""),
         (br#"{"domain":"edge","descriptor":{}}"#, "", "1 to 32 entries"),
         // Ids and times.
         (br#"{"rule":"r","verb":"reserve","id":"x1"}"#, "/id", "\"x1\" is none; an id is 32"),
@@ -114,74 +118,59 @@ fn a_fault_is_reported_at_its_place() {
     }
     let many = format!(r#"{{"items":[{}]}}"#, vec![r#"{"rule":"all"}"#; 65].join(","));
     assert_invalid(&service, &many, "/items", &["1 to 64"]);
+    let many = format!(r#"{{"rule":"r","key":[{}]}}"#, vec![r#""x""#; 33].join(","));
+    assert_invalid(&service, &many, "/key", &["more than 32 values"]);
     let long = format!(r#"{{"rule":"all","verb":"{}"}}"#, "v".repeat(1_000));
     assert_invalid(&service, &long, "/verb", &["vvv..."]);
 }
 
 #[test]
 fn the_engine_s_faults_have_codes() {
-    let service = plain();
-    for (body, status, code, pointer, part) in [
-        (r#"{"rule":"none","key":"1"}"#, 404, "no_such_rule", "/rule", "no rule"),
-        (r#"{"rule":"per_usr","key":"1"}"#, 404, "no_such_rule", "/rule", "`per_usr`; known: `"),
-        (
-            r#"{"verb":"peek","rule":"per_usr","key":{"user":"1"}}"#,
-            404,
-            "no_such_rule",
-            "/rule",
-            "there is no rule `",
-        ),
-        (r#"{"items":[{"rule":"all"},{"rule":"none"}]}"#, 404, "no_such_rule", "/items/1/rule", ""),
-        (r#"{"rule":"per_user"}"#, 400, "invalid_values", "/key", "needs 1 value"),
-        (r#"{"rule":"per_user","key":["1","2"]}"#, 400, "invalid_values", "/key", "2 are given"),
-    ] {
-        let answer = service.post("/v1/check", body);
-        assert_reported(&answer, status, pointer, &[part]);
-        assert_eq!(answer.problem().1, code, "{body}");
-    }
-    assert_eq!(service.get("/v1/check").field("allow"), "POST");
-    assert_eq!(service.get("/v1/check").problem().1, "other_method");
-    assert_eq!(service.get("/nowhere").problem().1, "no_such_path");
-}
-
-#[test]
-fn a_burst_of_nothing_is_at_the_burst() {
-    let service = plain();
-    for (item, pointer) in [("", "/burst"), (r#"{"rule":"all"},"#, "/items/1/burst")] {
-        let limit = r#"{"limit":"1/s","burst":0,"key":"1"}"#;
-        let list = format!(r#"{{"items":[{item}{limit}]}}"#);
-        let body = if item.is_empty() { limit } else { &list };
-        assert_invalid(&service, body, pointer, &["0: ", "at least 1"]);
-    }
-    let auth = service.get("/v1/auth?limit=1/s&burst=0&key=1");
-    assert_reported(&auth, 400, "?burst", &["0: ", "at least 1"]);
-    let auth = service.get("/v1/auth?limit=0/s&key=1");
-    assert_reported(&auth, 400, "?limit", &["\"0/s\"", "100/min"]);
+    plain().play(
+        "
+        {rule: per_usr, key: '1'}
+            => 404 & {code: no_such_rule, errors: [{pointer: /rule}]} & ~ `per_usr`; known: `
+        {verb: peek, rule: per_usr, key: {user: '1'}}
+            => 404 & {code: no_such_rule, errors: [{pointer: /rule}]} & ~ there is no rule `
+        {items: [{rule: all}, {rule: none}]}
+            => 404 & {code: no_such_rule, errors: [{pointer: /items/1/rule}]}
+        {rule: per_user}
+            => 400 & {code: invalid_values, errors: [{pointer: /key}]} & ~ needs 1 value
+        {rule: per_user, key: ['1', '2']}
+            => 400 & {code: invalid_values, errors: [{pointer: /key}]} & ~ 2 are given
+        GET /v1/check => 405 & {code: other_method} & allow: POST
+        GET /nowhere => 404 & {code: no_such_path}
+        // A burst of nothing is at the burst.
+        {limit: 1/s, burst: 0, key: '1'} => 400 & {errors: [{pointer: /burst}]} & ~ at least 1
+        {items: [{rule: all}, {limit: 1/s, burst: 0, key: '1'}]}
+            => 400 & {errors: [{pointer: /items/1/burst}]} & ~ 0:
+        GET /v1/auth?limit=1/s&burst=0&key=1 => 400 & {errors: [{pointer: '?burst'}]} & ~ at least 1
+        GET /v1/auth?limit=0/s&key=1 => 400 & {errors: [{pointer: '?limit'}]} & ~ 100/min
+        ",
+    );
+    let short = service(Options { max_body_bytes: 100, ..Options::default() });
+    let long = format!(r#"{{"rule":"per_user","key":"{}"}}"#, "k".repeat(100));
+    assert_reported(&short.post("/v1/check", &long), 413, "", &["longer than 100 bytes"]);
 }
 
 /// The item, whose rule takes no charges, no ids or no leases, is named.
 #[test]
 fn a_verb_that_a_rule_does_not_support_is_reported_at_its_item() {
     let service = plain();
-    let id = "0".repeat(32);
-    let once = format!(r#""once":"{id}""#);
-    let ovens = r#"{"rule":"ovens","key":"1"}"#;
-    let by_descriptor = r#"{"domain":"edge","descriptor":{"site":"1"}}"#;
-    let in_flight = ["rule `ovens` counts permits in flight", "reserve or lease them"];
+    let ovens = "{rule: ovens, key: '1'}";
+    let site = "{domain: edge, descriptor: {site: '1'}}";
     for (body, pointer) in [
-        (r#"{"verb":"charge","rule":"ovens","key":"1"}"#.to_owned(), "/rule"),
-        (format!(r#"{{"verb":"charge",{once},"rule":"ovens","key":"1"}}"#), "/rule"),
-        (format!(r#"{{{once},"rule":"ovens","key":"1"}}"#), "/rule"),
-        (format!(r#"{{"verb":"charge","items":[{{"rule":"all"}},{ovens}]}}"#), "/items/1/rule"),
-        (format!(r#"{{{once},"items":[{{"rule":"all"}},{ovens}]}}"#), "/items/1/rule"),
-        (
-            format!(r#"{{"verb":"charge","items":[{{"rule":"all"}},{by_descriptor}]}}"#),
-            "/items/1/descriptor",
-        ),
+        ("verb: charge, rule: ovens, key: '1'".to_owned(), "/rule"),
+        ("verb: charge, once: $1, rule: ovens, key: '1'".to_owned(), "/rule"),
+        ("once: $1, rule: ovens, key: '1'".to_owned(), "/rule"),
+        (format!("verb: charge, items: [{{rule: all}}, {ovens}]"), "/items/1/rule"),
+        (format!("once: $1, items: [{{rule: all}}, {ovens}]"), "/items/1/rule"),
+        (format!("verb: charge, items: [{{rule: all}}, {site}]"), "/items/1/descriptor"),
     ] {
-        let answer = service.post("/v1/check", &body);
-        assert_reported(&answer, 400, pointer, &in_flight);
-        assert_eq!(answer.problem().1, "not_for_this_limit", "{body}");
+        service.play(&format!(
+            "{{{body}}} => 400 & {{code: not_for_this_limit, errors: [{{pointer: {pointer}}}]}}
+                & ~ rule `ovens` counts permits in flight"
+        ));
     }
     let lease = r#"{"verb":"lease","rule":"per_user","key":"1"}"#;
     assert_invalid(&service, lease, "/rule", &["rule `per_user`", "\"concurrency\""]);
@@ -201,20 +190,14 @@ fn an_item_behind_several_limits_has_its_own_number() {
         limit = 2
         algorithm = "concurrency"
     "#;
-    let rules = rategate_server::config::load_text("rules.toml", rules).unwrap().rules;
-    let service = with_rules(rules.set().as_ref().clone());
-    let items = r#""items":[{"rule":"calls","key":"1"},{"rule":"ovens"}]"#;
-    for verb in ["charge".to_owned(), format!(r#"charge","once":"{}"#, "0".repeat(32))] {
-        let body = format!(r#"{{"verb":"{verb}",{items}}}"#);
-        assert_invalid(&service, &body, "/items/1/rule", &["rule `ovens`"]);
-    }
-    let lease = r#"{"verb":"lease","rule":"calls","key":"1"}"#;
-    assert_invalid(&service, lease, "/rule", &["rule `calls`", "several limits"]);
-}
-
-#[test]
-fn a_body_that_is_too_long_is_the_place() {
-    let service = service(Options { max_body_bytes: 100, ..Options::default() });
-    let long = format!(r#"{{"rule":"per_user","key":"{}"}}"#, "k".repeat(100));
-    assert_reported(&service.post("/v1/check", &long), 413, "", &["longer than 100 bytes"]);
+    with_text(rules).play(
+        "
+        {verb: charge, items: [{rule: calls, key: '1'}, {rule: ovens}]}
+            => 400 & {errors: [{pointer: /items/1/rule}]} & ~ rule `ovens`
+        {verb: charge, once: $1, items: [{rule: calls, key: '1'}, {rule: ovens}]}
+            => 400 & {errors: [{pointer: /items/1/rule}]} & ~ rule `ovens`
+        {verb: lease, rule: calls, key: '1'}
+            => 400 & {errors: [{pointer: /rule}]} & ~ several limits
+        ",
+    );
 }

@@ -2,7 +2,8 @@
 
 use serde_json::Value as Json;
 
-use crate::http::common::{Answer, plain};
+use crate::http::common::plain;
+use crate::serve::clients::Answer;
 
 /// Validates a value by the parts of JSON Schema that the document uses.
 fn fits(root: &Json, schema: &Json, value: &Json) -> Result<(), String> {
@@ -66,7 +67,7 @@ fn fits(root: &Json, schema: &Json, value: &Json) -> Result<(), String> {
 }
 
 fn schema_of<'a>(document: &'a Json, operation: &'a Json, answer: &Answer) -> Option<&'a Json> {
-    let mut response = &operation["responses"][answer.status.as_str()];
+    let mut response = &operation["responses"][answer.status.to_string()];
     assert!(!response.is_null(), "undocumented status: {answer:?}");
     if let Some(reference) = response["$ref"].as_str() {
         response = document.pointer(reference.strip_prefix('#').unwrap()).unwrap();
@@ -79,24 +80,13 @@ fn schema_of<'a>(document: &'a Json, operation: &'a Json, answer: &Answer) -> Op
 fn every_path_answers_and_every_example_is_one() {
     let service = plain();
     let document = service.get("/openapi.json");
-    assert_eq!(
-        (document.status.as_u16(), document.field("content-type")),
-        (200, "application/json")
-    );
+    assert_eq!((document.status, document.field("content-type")), (200, "application/json"));
     let document = document.json();
     let (mut examples, mut others) = (0, 0);
     for (path, operations) in document["paths"].as_object().unwrap() {
         // The others are answered by the service as a whole.
-        let own = [
-            "/v1/check",
-            "/v1/auth",
-            "/healthz",
-            "/health",
-            "/healthcheck",
-            "/readyz",
-            "/openapi.json",
-        ];
-        if !own.contains(&path.as_str()) {
+        let own = "/v1/check /v1/auth /healthz /health /healthcheck /readyz /openapi.json";
+        if !own.split(' ').any(|own| own == path) {
             others += 1;
             continue;
         }
@@ -110,7 +100,7 @@ fn every_path_answers_and_every_example_is_one() {
                 });
                 let uri = format!("{path}?{}", query.collect::<Vec<_>>().join("&"));
                 let answer = service.call(&method, &uri, &[], "");
-                assert!(answer.status.is_success(), "{uri}: {answer:?}");
+                assert!((200..300).contains(&answer.status), "{uri}: {answer:?}");
                 schema_of(&document, operation, &answer);
                 continue;
             }

@@ -1,12 +1,8 @@
-//! The API through connections: HTTP/1.1, pipelining, HTTP/2, and the end of the service.
+//! The API through connections, and their end with the service.
 
 use std::future::Future;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::Request;
-use http_body_util::{BodyExt, Full};
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use rategate_server::protocol::http::{ConnectionLimits, serve_connection};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -15,12 +11,15 @@ use tokio::task::JoinHandle;
 
 use crate::http::common::{Service, plain};
 
+/// A request that every service answers.
+pub(crate) const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
+
 /// The time that a test waits for something that must happen.
-pub(crate) const LONG: Duration = Duration::from_secs(15);
+const LONG: Duration = Duration::from_secs(15);
 
 /// A server on its own port.
 pub(crate) struct Server {
-    pub(crate) address: std::net::SocketAddr,
+    address: std::net::SocketAddr,
     drain: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
@@ -50,7 +49,10 @@ impl Server {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    pub(crate) fn drain(&self) {
+    /// Sends a request on a connection, and drains once it is answered.
+    async fn drain_after(&self, stream: &mut TcpStream) {
+        stream.write_all(HEALTH).await.unwrap();
+        answer(stream).await;
         self.drain.send_replace(true);
     }
 }
@@ -102,93 +104,6 @@ pub(crate) fn post(path: &str, body: &str) -> String {
 const ASK: &str = r#"{"rule":"per_user","key":"42"}"#;
 
 #[test]
-fn connections_are_kept() {
-    run(async {
-        let server = Server::new(plain(), ConnectionLimits::default()).await;
-        let mut stream = server.connect().await;
-        for left in [2, 1, 0] {
-            stream.write_all(post("/v1/check", ASK).as_bytes()).await.unwrap();
-            let answer = answer(&mut stream).await;
-            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-            assert!(answer.contains(&format!("\"remaining\":{left}")), "{answer}");
-            assert!(answer.contains("\r\ndate: "), "{answer}");
-        }
-        stream
-            .write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
-            .await
-            .unwrap();
-        assert!(rest(&mut stream).await.ends_with("\r\n\r\nOK"));
-    });
-}
-
-#[test]
-fn pipelined_requests_are_answered_in_order() {
-    run(async {
-        let server = Server::new(plain(), ConnectionLimits::default()).await;
-        let mut stream = server.connect().await;
-        let ask = r#"{"limit":"1/min","burst":100,"key":"k"}"#;
-        let all = post("/v1/check", ask).repeat(50);
-        stream.write_all(all.as_bytes()).await.unwrap();
-        for left in (50..100).rev() {
-            let answer = answer(&mut stream).await;
-            assert!(answer.contains(&format!("\"remaining\":{left},")), "{answer}");
-        }
-    });
-}
-
-#[test]
-fn bodies_come_in_parts_or_in_chunks() {
-    run(async {
-        let server = Server::new(plain(), ConnectionLimits::default()).await;
-        let mut stream = server.connect().await;
-        for chunk in post("/v1/check", ASK).as_bytes().chunks(7) {
-            stream.write_all(chunk).await.unwrap();
-            tokio::task::yield_now().await;
-        }
-        assert!(answer(&mut stream).await.contains("\"remaining\":2"));
-        let (one, two) = ASK.split_at(9);
-        let chunked = format!(
-            "POST /v1/check HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n\
-             {:x}\r\n{one}\r\n{:x}\r\n{two}\r\n0\r\n\r\n",
-            one.len(),
-            two.len()
-        );
-        stream.write_all(chunked.as_bytes()).await.unwrap();
-        assert!(answer(&mut stream).await.contains("\"remaining\":1"));
-    });
-}
-
-#[test]
-fn http_2_by_prior_knowledge() {
-    run(async {
-        let server = Server::new(plain(), ConnectionLimits::default()).await;
-        let io = TokioIo::new(server.connect().await);
-        let (mut sender, connection) =
-            hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
-        tokio::spawn(connection);
-        let ask = |sender: &mut hyper::client::conn::http2::SendRequest<Full<Bytes>>| {
-            let request = Request::post("http://x/v1/check").body(Full::new(Bytes::from(ASK)));
-            sender.send_request(request.unwrap())
-        };
-        let sent: Vec<_> = (0..5).map(|_| ask(&mut sender)).collect();
-        let mut allowed = 0;
-        for sent in sent {
-            let response = sent.await.unwrap();
-            assert_eq!(response.status(), 200);
-            let body = response.into_body().collect().await.unwrap().to_bytes();
-            let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
-            allowed += usize::from(body["allowed"].as_bool().unwrap());
-        }
-        assert_eq!(allowed, 3);
-        // The service ends: later requests get no answer here.
-        server.drain();
-        while !sender.is_closed() {
-            tokio::task::yield_now().await;
-        }
-    });
-}
-
-#[test]
 fn the_end_comes_after_the_last_answer() {
     run(async {
         let server = Server::new(plain(), ConnectionLimits::default()).await;
@@ -208,13 +123,4 @@ fn the_end_comes_after_the_last_answer() {
         let last = rest(&mut asking).await;
         assert!(last.contains("connection: close") && last.contains("\"remaining\":0"), "{last}");
     });
-}
-
-impl Server {
-    /// Sends a request on a connection, and drains once it is answered.
-    async fn drain_after(&self, stream: &mut TcpStream) {
-        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
-        answer(stream).await;
-        self.drain();
-    }
 }

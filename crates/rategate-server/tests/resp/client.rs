@@ -5,11 +5,14 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use rategate_server::config::settings::Listener;
-use rategate_server::config::{Loaded, Settings};
+use rategate_server::config::{Loaded, Settings, load_text};
 use rategate_server::engine::Compiled;
 use rategate_server::net::Address;
 use rategate_server::rule::RuleSet;
 use rategate_server::serve::{Running, Start, start};
+use serde_json::Value as Json;
+
+use crate::lines;
 
 /// The maximum time for a reply before a test fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -17,6 +20,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// Starts a service on a free port, with changed settings.
 pub(crate) fn serve(change: impl FnOnce(&mut Settings)) -> Running {
     serve_rules(RuleSet::default(), change)
+}
+
+/// Starts a service with the rules of a text.
+pub(crate) fn serve_text(rules: &str) -> Running {
+    serve_rules(load_text("rules.toml", rules).unwrap().rules.set().as_ref().clone(), |_| ())
 }
 
 pub(crate) fn serve_rules(rules: RuleSet, change: impl FnOnce(&mut Settings)) -> Running {
@@ -92,6 +100,28 @@ impl Reply {
     }
 }
 
+impl From<Reply> for Json {
+    /// Errors begin with `-`, and words that are no strings with `+`. Truths are 0 and 1, as in the
+    /// second version.
+    fn from(reply: Reply) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match reply {
+            Reply::Simple(word) => format!("+{word}").into(),
+            Reply::Error(error) => format!("-{error}").into(),
+            Reply::Int(number) => number.into(),
+            Reply::Bulk(bytes) => text(&bytes).into(),
+            Reply::Null => Self::Null,
+            Reply::Truth(is_true) => i64::from(is_true).into(),
+            Reply::List(all) => all.into_iter().map(Self::from).collect(),
+            Reply::Map(pairs) => {
+                let key = |key| Self::from(key).as_str().unwrap().to_owned();
+                let pairs = pairs.into_iter().map(|(name, value)| (key(name), Self::from(value)));
+                Self::Object(pairs.collect())
+            }
+        }
+    }
+}
+
 pub(crate) fn text(text: &str) -> Reply {
     Reply::Bulk(text.into())
 }
@@ -143,6 +173,24 @@ impl<S: Read + Write> Client<S> {
     pub(crate) fn ask(&mut self, words: &str) -> Reply {
         self.send(&line(words));
         self.read()
+    }
+
+    /// Plays the lines of a story, as [`lines`] says: commands, and what their replies are.
+    pub(crate) fn play(&mut self, story: &str) {
+        lines::each(story, |words, expected| self.check(words, expected));
+    }
+
+    /// Sends the words of a line. The reply is what is expected in the short form of YAML, or an
+    /// error with this text, whose rest may be left out.
+    pub(crate) fn check(&mut self, words: &str, expected: &str) {
+        let reply = Json::from(self.ask(words));
+        let holds = match (expected.strip_suffix("..."), &reply) {
+            _ if expected.is_empty() => !reply.as_str().is_some_and(|it| it.starts_with('-')),
+            (Some(start), Json::String(error)) => error.starts_with(start),
+            (None, Json::String(error)) if error.starts_with('-') => error == expected,
+            _ => lines::holds(&lines::yaml(expected), &reply),
+        };
+        assert!(holds, "{words}: {reply}, not {expected}");
     }
 
     pub(crate) fn read(&mut self) -> Reply {

@@ -103,6 +103,7 @@ fn bytes_mean_what_they_mean_to_redis() {
         "*0\r\nPING\r\n",
         "*-1\r\nPING\r\n",
         "*-2\r\nPING\r\n",
+        "*-2\r\n*0\r\n*-1\r\n\r\n\n   \r\nPING\r\n",
         "*1\r\n$4\r\nPING\r\n",
         "*2\r\n$4\r\nECHO\r\n$0\r\n\r\n",
         "*2\r\n$4\r\neCHo\r\n$3\r\na\r\n\r\n",

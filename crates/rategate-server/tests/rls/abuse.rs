@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::rls::unary::Gateway;
+use crate::rls::wires::PATH;
 use crate::serve::clients::{Service, until};
 
 const RULES: &str = "[[rule]]\nname = \"api\"\ndomain = \"edge\"\nmatch = [\"user\"]\n\
                      limit = \"1000000/h\"\n";
+
+const ANN: &[(&str, &str)] = &[("user", "ann")];
 
 /// The kinds of frames, and their flags.
 const DATA: u8 = 0;
@@ -33,7 +35,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 /// Encodes the head of a call without an index: `:method: POST`, `:scheme: http`, the path, an
 /// authority and the content type.
 fn head() -> Vec<u8> {
-    let path = crate::rls::unary::PATH.as_bytes();
+    let path = PATH.as_bytes();
     let length = u8::try_from(path.len()).unwrap();
     [&[0x83, 0x86, 0x04, length], path, b"\x01\x01x", b"\x0f\x10\x10application/grpc"].concat()
 }
@@ -223,8 +225,8 @@ fn quietest(time: Duration) -> Duration {
 fn attackers_cost_bounded_memory_and_no_call_of_others() {
     let service = Service::of(RULES);
     let address: SocketAddr = service.at("grpc").parse().unwrap();
-    let mut other = Gateway::at(address, &[("user", "ann")]);
-    assert_eq!(other.take(1).unwrap(), 1);
+    let other = service.rls();
+    assert_eq!(other.take(ANN, 1).unwrap(), 1);
     for (name, attack) in ATTACKS {
         let (stop, before) = (Arc::<AtomicBool>::default(), resident());
         let (begun, busy_before) = (Instant::now(), busy());
@@ -244,7 +246,7 @@ fn attackers_cost_bounded_memory_and_no_call_of_others() {
         let (mut calls, mut slowest) = (0, Duration::ZERO);
         while begun.elapsed() < LASTS || calls < 5 {
             let since = Instant::now();
-            assert_eq!(other.take(1).unwrap(), 1, "{name}");
+            assert_eq!(other.take(ANN, 1).unwrap(), 1, "{name}");
             slowest = slowest.max(since.elapsed());
             calls += 1;
         }
@@ -320,8 +322,8 @@ fn idle_connections_cost_little_memory_and_no_time() {
     let limits = "[server.limits]\nconnections = 10100\nconnections_per_address = 10100\n";
     let service = Service::of(&format!("{limits}{RULES}"));
     let address: SocketAddr = service.at("grpc").parse().unwrap();
-    let mut other = Gateway::at(address, &[("user", "ann")]);
-    assert_eq!(other.take(1).unwrap(), 1);
+    let other = service.rls();
+    assert_eq!(other.take(ANN, 1).unwrap(), 1);
     let (before, stop) = (resident(), Arc::default());
     let idle: Vec<Raw> = (0..many).map(|_| connect(address, &stop).unwrap()).collect();
     let open = "rategate_connections{protocol=\"grpc\"}";
@@ -330,7 +332,7 @@ fn idle_connections_cost_little_memory_and_no_time() {
     });
     let each = resident().saturating_sub(before) / many;
     let since = Instant::now();
-    assert_eq!(other.take(1).unwrap(), 1);
+    assert_eq!(other.take(ANN, 1).unwrap(), 1);
     assert!(since.elapsed() < PATIENCE);
     let quiet = quietest(Duration::from_millis(500));
     println!("{many} idle connections: {each} bytes each, processor {quiet:?} in 500 ms");

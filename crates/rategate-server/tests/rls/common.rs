@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use rategate::ManualClock;
-use rategate_server::engine::{Engine, EngineSettings};
+use rategate_server::engine::{Engine, EngineSettings, Item, Request, Target, Verb, Verdict};
 
 use rategate_server::net::{Access, TokenShown};
 use rategate_server::protocol::grpc::{Grpc, Health, Settings};
@@ -15,7 +15,7 @@ use rategate_server::rule::{DisplayLimit, Entry, Limit, Rule, RuleSet, Value};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::engine::common::{SMALL, per_minute};
+use crate::engine::common::{SMALL, now, per_minute};
 
 pub(crate) type Clock = ManualClock;
 
@@ -147,4 +147,20 @@ async fn accept(
 
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// Returns how much of its limit a rule of one value has left, and by how much it is exceeded.
+pub(crate) fn left(engine: &Engine<Clock>, name: &str, value: &str) -> (u64, u64) {
+    let values: &[&[u8]] = &[value.as_bytes()];
+    left_of(engine, Target::Rule { name, values })
+}
+
+/// Returns that of a counter.
+pub(crate) fn left_of(engine: &Engine<Clock>, target: Target<'_>) -> (u64, u64) {
+    let items = [Item::of(target, 0)];
+    let answer =
+        now(engine.decide(&Request { verb: Verb::Peek, items: &items, counts_denied: false }));
+    let result = &answer.unwrap().results[0];
+    assert!(matches!(result.verdict, Verdict::Granted | Verdict::Denied { .. }), "{result:?}");
+    (result.remaining.unwrap(), result.debt)
 }

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rategate_server::engine::{Decided, Engine, Item, Request, Target, Verb};
+use rategate_server::engine::{Engine, Target};
 use rategate_server::protocol::grpc::Settings;
 use rategate_server::protocol::rls::Options;
 
-use crate::rls::common::{Clock, Server, engine};
-use crate::rls::unary::left;
+use crate::rls::common::{Clock, Server, engine, left, left_of};
+use crate::serve::clients::until;
 
 const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guides/envoy");
 
@@ -41,6 +41,12 @@ fn find(folder: &Path, depth: u32) -> Option<PathBuf> {
         let mut folders = entries.iter().filter(|path| path.is_dir());
         folders.find_map(|path| find(path, depth.checked_sub(1)?))
     })
+}
+
+/// Returns an engine with the guide's limits.
+fn guided() -> (Engine<Clock>, Clock) {
+    let loaded = rategate_server::config::load(Path::new(&format!("{GUIDE}/ratelimit.yaml")));
+    engine(loaded.unwrap().rules.rules.clone())
 }
 
 struct Envoy {
@@ -206,8 +212,7 @@ fn hostile(nth: usize) -> Vec<u8> {
 #[test]
 fn no_field_of_a_client_passes_a_real_envoy() {
     let Some(program) = program() else { return };
-    let loaded = rategate_server::config::load(Path::new(&format!("{GUIDE}/ratelimit.yaml")));
-    let (engine, _) = engine(loaded.unwrap().rules.rules.clone());
+    let (engine, _) = guided();
     // Short enough that the longest fields are too long for a request.
     let settings = Settings { max_message_bytes: 16 << 10, ..Settings::default() };
     let server = Server::start(engine, settings);
@@ -234,8 +239,7 @@ fn no_field_of_a_client_passes_a_real_envoy() {
 #[test]
 fn a_real_envoy_shows_the_token() {
     let Some(program) = program() else { return };
-    let loaded = rategate_server::config::load(Path::new(&format!("{GUIDE}/ratelimit.yaml")));
-    let (engine, _) = engine(loaded.unwrap().rules.rules.clone());
+    let (engine, _) = guided();
     let token = Some(&b"s3cret"[..]);
     let server = Server::guarded(engine, Settings::default(), token);
     let port = server.address.port();
@@ -258,9 +262,7 @@ fn field<'a>(fields: &'a [(String, String)], name: &str) -> &'a str {
 #[test]
 fn a_real_envoy_lets_exactly_the_limit_pass() {
     let Some(program) = program() else { return };
-    let path = PathBuf::from(format!("{GUIDE}/ratelimit.yaml"));
-    let loaded = rategate_server::config::load(&path).unwrap();
-    let (engine, clock) = engine(loaded.rules.rules.clone());
+    let (engine, clock) = guided();
     let server = Server::start(engine, Settings::default());
     let envoy = Envoy::start(&program, upstream(), server.address.port());
     // The window of an hour has begun 850 s ago.
@@ -338,13 +340,7 @@ fn a_real_envoy_reserves_and_commits() {
     let envoy = reserving(&program, service, server.address.port());
     let call = |estimate: u32| envoy.get(&format!("x-user: alice\r\nx-estimate: {estimate}\r\n")).0;
     // The commit is sent when the response has been.
-    let settles = |expected: (u64, u64)| {
-        let started = Instant::now();
-        while now() != expected {
-            assert!(started.elapsed() < Duration::from_secs(10), "{:?}", now());
-            thread::sleep(Duration::from_millis(5));
-        }
-    };
+    let settles = |expected: (u64, u64)| until("the commit", || now() == expected);
     assert_eq!(call(800), 200);
     settles((350, 0));
     assert_eq!(*seen.lock().unwrap(), [(200, 0)], "the estimate was held during the call");
@@ -366,41 +362,22 @@ fn an_envoy_without_answer_refuses_if_it_shall() {
     assert_eq!(envoy.get("").0, 500);
 }
 
-/// Returns the number of permits left of a descriptor's rule, and its debt.
-fn left_of(engine: &Engine<Clock>, entry: (&str, &str)) -> (u64, u64) {
-    let entries = [(entry.0.as_bytes(), entry.1.as_bytes())];
-    let target = Target::Descriptor { domain: "edge", entries: &entries, limit: None };
-    let items = [Item::of(target, 0)];
-    let request = Request { verb: Verb::Peek, items: &items, counts_denied: false };
-    let Decided::Now(answer) = engine.decide(&request) else { panic!("it needs a store") };
-    let result = &answer.unwrap().results[0];
-    (result.remaining.unwrap(), result.debt)
-}
-
-/// Waits until a condition holds.
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !holds() {
-        assert!(started.elapsed() < Duration::from_secs(20), "{what}");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// Each answer's bytes are charged once it has gone, as a gateway charges tokens: after a report
 /// past the limit the next request is denied, with its fields.
 #[test]
 fn a_real_envoy_denies_after_a_report_past_the_limit() {
     let Some(program) = program() else { return };
-    let loaded = rategate_server::config::load(Path::new(&format!("{GUIDE}/ratelimit.yaml")));
-    let (engine, _) = engine(loaded.unwrap().rules.rules.clone());
+    let (engine, _) = guided();
     let server = Server::start(engine.clone(), Settings::default());
     let ports = (upstream(), server.address.port());
     let envoy = Envoy::of(&program, "charge.yaml", ports, &[]);
+    let entries = &[(&b"remote_address"[..], &b"127.0.0.1"[..])];
     // Each answer has two bytes, and the limit is 20.
     for used in (2..=20).step_by(2) {
         assert_eq!(envoy.get("").0, 200);
         let expected = 20 - used;
-        until("the report", || left_of(&engine, ("remote_address", "127.0.0.1")).0 == expected);
+        let target = Target::Descriptor { domain: "edge", entries, limit: None };
+        until("the report", || left_of(&engine, target).0 == expected);
     }
     // All is used, and nothing more: a look passes, and its answer is past the limit.
     assert_eq!(envoy.get("").0, 200);

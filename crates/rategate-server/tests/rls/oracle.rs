@@ -41,6 +41,8 @@ pub(crate) struct ModelDescriptor {
     pub(crate) entries: Vec<(&'static str, &'static str)>,
     pub(crate) own: Option<(u32, Unit)>,
     pub(crate) hits: Option<u64>,
+    /// Only stories have it.
+    pub(crate) refund: bool,
 }
 
 /// The status of a descriptor.

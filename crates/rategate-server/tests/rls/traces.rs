@@ -93,7 +93,7 @@ fn requested(random: &mut Rng) -> ModelDescriptor {
         .then(|| (per_unit(random) % (1 << 27), random.choice(Unit::ALL).unwrap()));
     let hits = [0, 0, 1, 1, 2, 4, 9, 900, 1_001, u64::from(u32::MAX), 1 << 33, u64::MAX >> 1];
     let hits = (random.u64(..3) > 0).then(|| random.choice(hits).unwrap());
-    ModelDescriptor { entries, own, hits }
+    ModelDescriptor { entries, own, hits, refund: false }
 }
 
 /// Advances the clock by nothing, by a moment, to or just before the border of a window, or past

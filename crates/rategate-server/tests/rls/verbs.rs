@@ -2,21 +2,18 @@
 
 use std::time::Duration;
 
-use prost::Message;
 use rategate_server::engine::Engine;
 use rategate_server::messages::descriptor::RateLimitDescriptor;
 use rategate_server::messages::descriptor::rate_limit_descriptor as v3;
-use rategate_server::messages::rls::{RateLimitRequest, RateLimitResponse};
 use rategate_server::messages::units::RateLimitUnit;
 use rategate_server::protocol::grpc::Settings;
 use rategate_server::protocol::rls::{Options, json};
 use serde_json::json;
 use tonic::{Code, Status};
 
-use crate::rls::common::{Clock, Server, engine, rule, runtime};
-use crate::rls::unary::{Client, descriptor, left};
+use crate::rls::common::{Clock, Server, engine, left, rule, runtime};
+use crate::serve::clients::{Rls, descriptor};
 
-const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 const UUID: &str = "3f2504e0-4f89-41d3-9a0c-0305e82c3301";
 const DIGITS: &str = "3F2504E04F8941D39A0C0305E82C3301";
 
@@ -27,29 +24,6 @@ fn options() -> Options {
     Options { verbs: true, ..Options::default() }
 }
 
-/// A proxy that asks about one user's tokens.
-struct Proxy {
-    client: Client,
-}
-
-impl Proxy {
-    fn new(server: &Server) -> Self {
-        Self { client: Client::new(server.address) }
-    }
-
-    /// Sends an operation, and returns whether the call may proceed.
-    fn send(&mut self, stated: &[(&str, &str)], hits: Option<u64>) -> Result<bool, Code> {
-        self.full(vec![of(stated, hits)]).map_err(|status| status.code())
-    }
-
-    fn full(&mut self, descriptors: Vec<RateLimitDescriptor>) -> Result<bool, Status> {
-        let domain = "edge".to_owned();
-        let message = RateLimitRequest { domain, descriptors, hits_addend: 0 };
-        let reply = self.client.call(PATH, message.encode_to_vec())?;
-        Ok(RateLimitResponse::decode(reply).unwrap().overall_code == 1)
-    }
-}
-
 /// Returns a descriptor of a user that states an operation, its entries before and behind.
 fn of(stated: &[(&str, &str)], hits: Option<u64>) -> RateLimitDescriptor {
     let (first, rest) = stated.split_at(stated.len().min(1));
@@ -57,22 +31,25 @@ fn of(stated: &[(&str, &str)], hits: Option<u64>) -> RateLimitDescriptor {
     RateLimitDescriptor { hits_addend: hits, ..descriptor(&entries) }
 }
 
-fn served(permits: u64) -> (Engine<Clock>, Clock, Server) {
-    let (engine, clock) = engine(vec![rule("tokens", &[("user", "")], permits)]);
+/// A service with rules of tokens and calls, and a client of it.
+fn served() -> (Engine<Clock>, Clock, Rls) {
+    let rules = vec![rule("tokens", &[("user", "")], 1_000), rule("calls", &[("path", "")], 30)];
+    let (engine, clock) = engine(rules);
     let settings = Settings { options: options(), ..Settings::default() };
     let server = Server::start(engine.clone(), settings);
-    (engine, clock, server)
+    (engine, clock, Rls::at(&server.address.to_string()))
+}
+
+/// Returns whether a call may proceed.
+fn send(rls: &Rls, descriptors: &[RateLimitDescriptor]) -> Result<bool, Status> {
+    Ok(rls.ask("edge", descriptors, 0)?.overall_code == 1)
 }
 
 /// Plays lines like `reserve 1/20s tokens:9 calls:1 => ok 91 0`: the verb or `-`, the id with the
 /// time of the reservation or `-`, each descriptor with its hits, the code, and what remains of each
 /// rule, with a minus where it owes. Each operation with an id is sent three times and counts once.
 fn play(text: &str) {
-    let rules = vec![rule("tokens", &[("user", "")], 1_000), rule("calls", &[("path", "")], 30)];
-    let (engine, clock) = engine(rules);
-    let settings = Settings { options: options(), ..Settings::default() };
-    let server = Server::start(engine.clone(), settings);
-    let mut proxy = Proxy::new(&server);
+    let (engine, clock, rls) = served();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         if let Some(seconds) = line.strip_prefix("pass ") {
             clock.advance(Duration::from_secs(seconds.parse().unwrap()));
@@ -101,7 +78,7 @@ fn play(text: &str) {
                 let stated: Vec<_> = stated.into_iter().filter(|(_, it)| !it.is_empty()).collect();
                 RateLimitDescriptor { hits_addend: hits.parse().ok(), ..descriptor(&stated) }
             });
-            let code = match proxy.full(descriptors.collect()) {
+            let code = match send(&rls, &descriptors.collect::<Vec<_>>()) {
                 Ok(true) => "ok".to_owned(),
                 Ok(false) => "over".to_owned(),
                 Err(status) => format!("{:?}", status.code()),
@@ -127,10 +104,7 @@ fn operations_count_once_however_often_they_are_sent() {
         charge 4 tokens:400 => ok -150 30
         ",
     );
-}
-
-#[test]
-fn estimates_are_held_or_denied_and_end() {
+    // Estimates are held or denied, and end.
     play(
         "
         reserve 1/20s tokens:1001 => over 1000 30
@@ -158,10 +132,8 @@ fn estimates_are_held_or_denied_and_end() {
         reserve 5 tokens:1 calls:25 => over 340 24
         ",
     );
-}
-
-#[test]
-fn the_end_of_nothing_or_of_what_ended_otherwise_is_an_error() {
+    // The end of nothing, or of what ended otherwise, is an error. Without an id calls are as
+    // before.
     play(
         "
         commit 1 tokens:5 => NotFound 1000 30
@@ -170,14 +142,6 @@ fn the_end_of_nothing_or_of_what_ended_otherwise_is_an_error() {
         cancel 1 tokens => ok 1000 30
         commit 1 tokens:5 => FailedPrecondition 1000 30
         take 1 tokens => InvalidArgument 1000 30
-        ",
-    );
-}
-
-#[test]
-fn without_an_id_calls_are_as_before() {
-    play(
-        "
         - - tokens:10 => ok 990 30
         take - tokens:10 => ok 980 30
         take - tokens:0 => ok 980 30
@@ -189,15 +153,14 @@ fn without_an_id_calls_are_as_before() {
 /// A limit that comes with the descriptor is reserved, whether a rule is for it or not.
 #[test]
 fn limits_of_descriptors_are_reserved() {
-    let (engine, _, server) = served(1_000);
-    let mut proxy = Proxy::new(&server);
-    let mut send = |user: &str, id: &str, verb: &str, hits| {
+    let (engine, _, rls) = served();
+    let send = |user: &str, id: &str, verb: &str, hits| {
         let stated = [("rategate.id", id), ("user", user), ("rategate.verb", verb)];
         let own = v3::RateLimitOverride { requests_per_unit: 10, unit: RateLimitUnit::Hour.into() };
         let hits_addend = Some(hits);
         let limit = Some(own);
         let own = RateLimitDescriptor { hits_addend, limit, ..descriptor(&stated) };
-        proxy.full(vec![own]).map_err(|status| status.code())
+        send(&rls, &[own]).map_err(|status| status.code())
     };
     for (nth, user) in ["a", "other"].into_iter().enumerate() {
         let [id, other, third, last] = [0, 1, 2, 3].map(|of| format!("{nth}{of:031}"));
@@ -220,11 +183,10 @@ fn limits_of_descriptors_are_reserved() {
 /// A wrong entry is refused by its name, and nothing is counted.
 #[test]
 fn entries_that_are_wrong_are_named() {
-    let (engine, _, server) = served(100);
-    let mut proxy = Proxy::new(&server);
+    let (engine, _, rls) = served();
     let (id, reserve) = (("rategate.id", UUID), ("rategate.verb", "reserve"));
-    let mut refused = |descriptors: Vec<RateLimitDescriptor>, nth: usize, entry: &str| {
-        let status = proxy.full(descriptors.clone()).expect_err(entry);
+    let refused = |descriptors: Vec<RateLimitDescriptor>, nth: usize, entry: &str| {
+        let status = send(&rls, &descriptors).expect_err(entry);
         assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
         let named = format!("descriptor {nth}: `{entry}`: ");
         assert!(status.message().starts_with(&named), "{}", status.message());
@@ -263,23 +225,23 @@ fn entries_that_are_wrong_are_named() {
     refused(vec![whole.clone(), of(&other, Some(5))], 1, "rategate.id");
     let negative = RateLimitDescriptor { is_negative_hits: true, ..whole };
     refused(vec![negative], 0, "is_negative_hits");
-    assert_eq!(left(&engine, "tokens", "a"), (100, 0));
+    assert_eq!(left(&engine, "tokens", "a"), (1_000, 0));
 }
 
 #[test]
 fn unless_it_is_configured_the_entries_are_like_others() {
     let (engine, _) = engine(vec![rule("tokens", &[("user", "")], 100)]);
     let server = Server::start(engine.clone(), Settings::default());
-    let mut proxy = Proxy::new(&server);
     // No rule has such entries, so nothing is limited, and nothing is refused.
     let stated = [("rategate.id", "none"), ("rategate.verb", "reserve")];
-    assert_eq!(proxy.send(&stated, Some(1_000)), OK);
+    let rls = Rls::at(&server.address.to_string());
+    assert!(send(&rls, &[of(&stated, Some(1_000))]).unwrap());
     assert_eq!(left(&engine, "tokens", "a"), (100, 0));
 }
 
 #[test]
 fn operations_are_stated_in_json_too() {
-    let (engine, _, _server) = served(1_000);
+    let (engine, ..) = served();
     let send = |verb: &str, hits: u64| {
         let entries = json!([
             {"key": "rategate.id", "value": UUID},

@@ -18,11 +18,13 @@ use rategate_server::protocol::rls::{self, Options};
 use rategate_server::rule::Unit;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
+use tonic::{Code, Status};
 
 use crate::rls::common::Clock;
-use crate::rls::oracle::{Call, Reply, Status};
+use crate::rls::oracle::{Call, Reply, Status as ModelStatus};
 
-const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+/// The method that decides.
+pub(crate) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// A way to send calls.
 pub(crate) type Wire = Box<dyn Fn(&Call) -> Reply>;
@@ -41,15 +43,27 @@ pub(crate) fn json(runtime: Arc<Runtime>, engine: Engine<Clock>, options: Option
 }
 
 fn over_grpc(runtime: &Runtime, grpc: &Grpc, call: &Call) -> Reply {
-    let message = message(call).encode_to_vec();
+    of_message(&send(runtime, grpc, &message(call).encode_to_vec()).unwrap())
+}
+
+/// Sends the bytes of a message.
+pub(crate) fn send(
+    runtime: &Runtime,
+    grpc: &Grpc,
+    message: &[u8],
+) -> Result<RateLimitResponse, Status> {
     let length = u32::try_from(message.len()).unwrap().to_be_bytes();
-    let body = Full::new(Bytes::from([&[0][..], &length, &message].concat()));
+    let body = Full::new(Bytes::from([&[0][..], &length, message].concat()));
     let request = http::Request::post(PATH).header("content-type", "application/grpc");
-    let response = runtime.block_on(async {
+    runtime.block_on(async {
         let response = grpc.call(request.body(body).unwrap(), Rights::ALL).await;
-        response.into_body().collect().await.unwrap().to_bytes()
-    });
-    of_message(&RateLimitResponse::decode(&response[5..]).unwrap())
+        let status = Status::from_header_map(response.headers());
+        if let Some(status) = status.filter(|status| status.code() != Code::Ok) {
+            return Err(status);
+        }
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        Ok(RateLimitResponse::decode(&body[5..]).unwrap())
+    })
 }
 
 fn over_json(runtime: &Runtime, engine: &Engine<Clock>, options: &Options, call: &Call) -> Reply {
@@ -63,7 +77,8 @@ fn over_json(runtime: &Runtime, engine: &Engine<Clock>, options: &Options, call:
         // Integers of 64 bits are texts in the mapping.
         let hits = requested.hits.map(|hits| format!(r#","hitsAddend":"{hits}""#));
         let (limit, hits) = (limit.unwrap_or_default(), hits.unwrap_or_default());
-        format!(r#"{{"entries":[{}]{limit}{hits}}}"#, entries.join(","))
+        let refund = if requested.refund { r#","isNegativeHits":true"# } else { "" };
+        format!(r#"{{"entries":[{}]{limit}{hits}{refund}}}"#, entries.join(","))
     });
     let descriptors = descriptors.collect::<Vec<_>>().join(",");
     let Call { domain, hits, .. } = call;
@@ -87,7 +102,7 @@ fn message(call: &Call) -> RateLimitRequest {
             unit: unit.number().into(),
         }),
         hits_addend: requested.hits,
-        is_negative_hits: false,
+        is_negative_hits: requested.refund,
     });
     RateLimitRequest {
         domain: call.domain.to_owned(),
@@ -97,8 +112,8 @@ fn message(call: &Call) -> RateLimitRequest {
 }
 
 /// Returns a status in the model's form.
-pub(crate) fn status_of(status: &DescriptorStatus) -> Status {
-    Status {
+fn status_of(status: &DescriptorStatus) -> ModelStatus {
+    ModelStatus {
         is_over: status.code == 2,
         limit: status.current_limit.as_ref().map(|limit| {
             let unit = Unit::of_number(u32::try_from(limit.unit).unwrap()).unwrap();
@@ -139,7 +154,7 @@ fn of_kind(kind: Option<&Kind>) -> Value {
 fn of_json(reply: &Value) -> Reply {
     let list = |name: &str| reply[name].as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let status = |status: &Value| Status {
+    let status = |status: &Value| ModelStatus {
         is_over: status["code"] == "OVER_LIMIT",
         limit: status.get("currentLimit").map(|limit| {
             let unit = Unit::ALL.into_iter().find(|it| limit["unit"] == it.name().to_uppercase());

@@ -5,14 +5,19 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use http::{HeaderMap, HeaderName};
 use rategate_server::config::{Layers, load};
 use rategate_server::messages::descriptor::RateLimitDescriptor;
 use rategate_server::messages::descriptor::rate_limit_descriptor::Entry;
-use rategate_server::messages::rls::RateLimitRequest;
-use rategate_server::messages::rls::rate_limit_response::Code;
-use rategate_server::messages::rls::rate_limit_service_client as rls_client;
+use rategate_server::messages::rls::rate_limit_service_client::RateLimitServiceClient;
+use rategate_server::messages::rls::{RateLimitRequest, RateLimitResponse};
 use rategate_server::serve::{Running, Start, start};
+use serde_json::Value as Json;
+use tokio::runtime::{Builder, Runtime};
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
 
 /// The maximum time of any step on a slow machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -20,6 +25,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// A folder with a configuration, and the service that watches it.
 pub(crate) struct Service {
     pub(crate) folder: PathBuf,
+    /// Fields of requests for metrics, each with its line break.
+    pub(crate) fields: &'static str,
     running: Option<Running>,
     // Removed at the end of the test.
     _folder: Option<tempfile::TempDir>,
@@ -31,7 +38,7 @@ impl Service {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_owned();
         write(&path, rules);
-        Self { running: Some(run(&path)), folder: path, _folder: Some(folder) }
+        Self { running: Some(run(&path)), folder: path, fields: "", _folder: Some(folder) }
     }
 
     /// Stops the service in order, and starts it again.
@@ -80,88 +87,93 @@ impl Service {
 
     /// Returns a metric, by the start of its line.
     pub(crate) fn metric(&self, name: &str) -> Option<String> {
-        self.metric_with("", name)
-    }
-
-    /// Returns a metric, requested with these header fields.
-    pub(crate) fn metric_with(&self, fields: &str, name: &str) -> Option<String> {
-        let (_, text) = self.http().get_with("/metrics", fields);
+        let (_, text) = self.http().get_with("/metrics", self.fields);
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.map(str::to_owned)
     }
 }
 
 impl Service {
-    /// Returns the status code of a call to Envoy's service, with or without a token. Negative
+    /// Returns the status codes of several calls on a connection, with or without a token. Negative
     /// hits are refunds.
-    pub(crate) fn envoy_code(&self, token: Option<&str>, hits: i64) -> i32 {
-        self.envoy_codes(token, hits, 1)[0]
+    pub(crate) fn envoy_codes(&self, token: Option<&str>, hits: i64, calls: usize) -> Vec<Code> {
+        let mut rls = self.rls();
+        rls.token = token.map(str::to_owned);
+        let bob = RateLimitDescriptor {
+            hits_addend: Some(hits.unsigned_abs()),
+            is_negative_hits: hits < 0,
+            ..descriptor(&[("user", "bob")])
+        };
+        let code = |_| {
+            rls.ask("default", std::slice::from_ref(&bob), 0)
+                .map_or_else(|it| it.code(), |_| Code::Ok)
+        };
+        (0..calls).map(code).collect()
     }
 
-    /// Returns the status codes of several calls on a connection.
-    pub(crate) fn envoy_codes(&self, token: Option<&str>, hits: i64, calls: usize) -> Vec<i32> {
-        self.envoy_client("grpc", async |client| {
-            let mut codes = Vec::new();
-            for _ in 0..calls {
-                codes.push(ask(client.clone(), token.map(str::to_owned), hits).await);
-            }
-            codes
-        })
-    }
-
-    /// Returns the status codes of concurrent calls with these tokens on a connection.
-    pub(crate) fn envoy_codes_at_once(&self, protocol: &str, tokens: &[&str]) -> Vec<i32> {
-        self.envoy_client(protocol, async |client| {
-            let ask =
-                |token: &&str| tokio::spawn(ask(client.clone(), Some((*token).to_owned()), 1));
-            let calls: Vec<_> = tokens.iter().map(ask).collect();
-            let mut codes = Vec::new();
-            for call in calls {
-                codes.push(call.await.unwrap());
-            }
-            codes
-        })
-    }
-
-    fn envoy_client<T>(
-        &self,
-        protocol: &str,
-        talk: impl AsyncFnOnce(&rls_client::RateLimitServiceClient<Channel>) -> T,
-    ) -> T {
-        let target = self.at(protocol);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let endpoint = Endpoint::from_shared(format!("http://{target}")).unwrap();
-            let channel = endpoint.timeout(PATIENCE).connect().await.unwrap();
-            talk(&rls_client::RateLimitServiceClient::new(channel)).await
-        })
+    pub(crate) fn rls(&self) -> Rls {
+        Rls::at(&self.at("grpc"))
     }
 }
 
-/// Makes a call and returns its status code.
-async fn ask(
-    mut client: rls_client::RateLimitServiceClient<Channel>,
-    token: Option<String>,
-    hits: i64,
-) -> i32 {
-    let entry = Entry { key: "user".into(), value: "bob".into() };
-    let descriptor = RateLimitDescriptor {
-        entries: vec![entry],
-        hits_addend: Some(hits.unsigned_abs()),
-        is_negative_hits: hits < 0,
-        ..RateLimitDescriptor::default()
-    };
-    let mut request = tonic::Request::new(RateLimitRequest {
-        domain: "default".to_owned(),
-        descriptors: vec![descriptor],
-        ..RateLimitRequest::default()
-    });
-    if let Some(token) = token {
-        let field = format!("Bearer {token}").parse().unwrap();
-        request.metadata_mut().insert("authorization", field);
+/// A client of Envoy's service, with the runtime that drives its connection.
+pub(crate) struct Rls {
+    pub(crate) runtime: Runtime,
+    pub(crate) channel: Channel,
+    pub(crate) token: Option<String>,
+}
+
+impl Rls {
+    pub(crate) fn at(address: &str) -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+        let channel = runtime.block_on(endpoint.timeout(PATIENCE).connect()).unwrap();
+        Self { runtime, channel, token: None }
     }
-    let answer = client.should_rate_limit(request).await;
-    answer.map_or_else(|status| status.code().into(), |_| 0)
+
+    pub(crate) fn ask(
+        &self,
+        domain: &str,
+        descriptors: &[RateLimitDescriptor],
+        hits_addend: u32,
+    ) -> Result<RateLimitResponse, Status> {
+        let (domain, descriptors) = (domain.to_owned(), descriptors.to_vec());
+        let request = RateLimitRequest { domain, descriptors, hits_addend };
+        self.runtime.block_on(self.call(request, self.token.as_deref()))
+    }
+
+    /// Makes a call that needs no more of this client.
+    pub(crate) fn call(
+        &self,
+        request: RateLimitRequest,
+        token: Option<&str>,
+    ) -> impl Future<Output = Result<RateLimitResponse, Status>> + use<> {
+        let mut request = tonic::Request::new(request);
+        if let Some(token) = token {
+            let field = format!("Bearer {token}").parse().unwrap();
+            request.metadata_mut().insert("authorization", field);
+        }
+        let mut client = RateLimitServiceClient::new(self.channel.clone());
+        async move { client.should_rate_limit(request).await.map(tonic::Response::into_inner) }
+    }
+
+    /// Takes permits of a descriptor of the domain `edge`. Returns the code of the reply.
+    pub(crate) fn take(&self, entries: &[(&str, &str)], hits: u32) -> Result<i32, Status> {
+        Ok(self.ask("edge", &[descriptor(entries)], hits)?.overall_code)
+    }
+
+    /// Returns the status of `grpc.health.v1.Health/Check`, of the server as a whole.
+    pub(crate) fn health(&self) -> i32 {
+        let mut client = HealthClient::new(self.channel.clone());
+        let check = client.check(HealthCheckRequest::default());
+        self.runtime.block_on(check).unwrap().into_inner().status
+    }
+}
+
+pub(crate) fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
+    let entry = |(key, value): &(&str, &str)| Entry { key: (*key).into(), value: (*value).into() };
+    let entries = entries.iter().map(entry).collect();
+    RateLimitDescriptor { entries, ..RateLimitDescriptor::default() }
 }
 
 /// Sends all bytes, and returns what arrives until the connection ends.
@@ -244,20 +256,48 @@ impl Resp {
     }
 }
 
+/// A response of HTTP.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    pub(crate) fn json(&self) -> Json {
+        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("{self:?}"))
+    }
+
+    /// Returns a problem's status, code, pointer and detail.
+    pub(crate) fn problem(&self) -> (u16, String, String, String) {
+        assert_eq!(self.field("content-type"), "application/problem+json", "{self:?}");
+        let json = self.json();
+        assert_eq!(json["status"], self.status);
+        let text = |json: &Json| json.as_str().unwrap_or_default().to_owned();
+        let location = text(&json["errors"][0]["pointer"]);
+        (self.status, text(&json["code"]), location, text(&json["detail"]))
+    }
+
+    pub(crate) fn field(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+}
+
 /// A client of HTTP/1.1 that sends one request after the other.
 pub(crate) struct Http(BufReader<TcpStream>);
 
 impl Http {
     pub(crate) fn get(&mut self, path: &str) -> (u16, String) {
-        self.call(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n"))
+        self.get_with(path, "")
     }
 
     pub(crate) fn post(&mut self, path: &str, body: &str) -> (u16, String) {
-        let length = body.len();
-        self.call(&format!(
-            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
-             content-length: {length}\r\n\r\n{body}"
-        ))
+        self.post_with(path, "", body)
     }
 
     /// Sends a GET with additional header fields, each with its line break.
@@ -265,7 +305,6 @@ impl Http {
         self.call(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{fields}\r\n"))
     }
 
-    #[cfg(feature = "otlp")]
     pub(crate) fn post_with(&mut self, path: &str, fields: &str, body: &str) -> (u16, String) {
         let length = body.len();
         self.call(&format!(
@@ -275,8 +314,13 @@ impl Http {
     }
 
     pub(crate) fn call(&mut self, request: &str) -> (u16, String) {
+        let answer = self.answer(request);
+        (answer.status, answer.text().to_owned())
+    }
+
+    pub(crate) fn answer(&mut self, request: &str) -> Answer {
         self.0.get_mut().write_all(request.as_bytes()).unwrap();
-        let (mut status, mut length) = (0, 0);
+        let (mut status, mut headers) = (0, HeaderMap::new());
         loop {
             let mut line = String::new();
             assert!(self.0.read_line(&mut line).unwrap() > 0, "the connection ended");
@@ -284,16 +328,15 @@ impl Http {
             if status == 0 {
                 status = line.split(' ').nth(1).unwrap().parse().unwrap();
             } else if let Some((name, value)) = line.split_once(": ") {
-                if name.eq_ignore_ascii_case("content-length") {
-                    length = value.parse().unwrap();
-                }
+                headers.append(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
             } else {
                 break;
             }
         }
-        let mut body = vec![0; length];
+        let length = headers.get("content-length").map_or(Ok(0), |it| it.to_str().unwrap().parse());
+        let mut body = vec![0; length.unwrap()];
         self.0.read_exact(&mut body).unwrap();
-        (status, String::from_utf8(body).unwrap())
+        Answer { status, headers, body }
     }
 }
 
@@ -312,12 +355,10 @@ pub(crate) async fn envoy_in(
 ) -> usize {
     let endpoint = Endpoint::from_shared(format!("http://{target}")).unwrap();
     let channel = endpoint.timeout(PATIENCE).connect().await.unwrap();
-    let mut client = rls_client::RateLimitServiceClient::new(channel);
-    let entry = Entry { key: key.into(), value: value.into() };
-    let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
+    let mut client = RateLimitServiceClient::new(channel);
     let request = RateLimitRequest {
         domain: "default".to_owned(),
-        descriptors: vec![descriptor],
+        descriptors: vec![descriptor(&[(key, value)])],
         ..RateLimitRequest::default()
     };
     let mut allowed = 0;
@@ -327,7 +368,7 @@ pub(crate) async fn envoy_in(
             request.metadata_mut().insert("traceparent", traceparent.parse().unwrap());
         }
         let answer = client.should_rate_limit(request).await.unwrap().into_inner();
-        allowed += usize::from(answer.overall_code() == Code::Ok);
+        allowed += usize::from(answer.overall_code == 1);
     }
     allowed
 }

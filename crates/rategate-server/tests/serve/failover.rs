@@ -4,14 +4,9 @@
 use std::time::{Duration, Instant};
 
 use rategate_server::messages::descriptor::RateLimitDescriptor;
-use rategate_server::messages::descriptor::rate_limit_descriptor::Entry;
-use rategate_server::messages::rls::RateLimitRequest;
-use rategate_server::messages::rls::rate_limit_service_client as rls_client;
 use rategate_testkit::redis::{Brand, Server};
-use tokio::runtime::Runtime;
-use tonic::transport::{Channel, Endpoint};
 
-use crate::serve::clients::{Http, PATIENCE, Resp, Service, until};
+use crate::serve::clients::{Http, PATIENCE, Resp, Rls, Service, descriptor, until};
 
 /// A limit of which nothing is earned back in the time of a test.
 const LIMIT: u64 = 1_000;
@@ -97,22 +92,7 @@ impl Client for Resp {
     }
 }
 
-struct Grpc {
-    runtime: Runtime,
-    client: rls_client::RateLimitServiceClient<Channel>,
-}
-
-impl Grpc {
-    fn new(service: &Service) -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let address = format!("http://{}", service.at("grpc"));
-        let endpoint = Endpoint::from_shared(address).unwrap().timeout(PATIENCE);
-        let channel = runtime.block_on(endpoint.connect()).unwrap();
-        Self { runtime, client: rls_client::RateLimitServiceClient::new(channel) }
-    }
-}
-
-impl Client for Grpc {
+impl Client for Rls {
     fn send(&mut self, operation: Operation, id: &str) -> Result<(), String> {
         let (verb, permits) = match operation {
             Take(permits) => ("take", permits),
@@ -121,22 +101,11 @@ impl Client for Grpc {
             Commit(permits) => ("commit", permits),
             Cancel | Refund(_) => ("cancel", 0),
         };
-        let entry = |key: &str, value: &str| Entry { key: key.into(), value: value.into() };
-        let entries =
-            vec![entry("user", "grpc"), entry("rategate.id", id), entry("rategate.verb", verb)];
-        let hits = !matches!(operation, Cancel);
-        let descriptor = RateLimitDescriptor {
-            entries,
-            hits_addend: hits.then_some(permits),
-            ..RateLimitDescriptor::default()
-        };
-        let request = RateLimitRequest {
-            domain: "default".to_owned(),
-            descriptors: vec![descriptor],
-            ..RateLimitRequest::default()
-        };
-        let answer = self.runtime.block_on(self.client.should_rate_limit(request));
-        let code = answer.map_err(|status| status.to_string())?.into_inner().overall_code;
+        let entries = [("user", "grpc"), ("rategate.id", id), ("rategate.verb", verb)];
+        let hits_addend = (!matches!(operation, Cancel)).then_some(permits);
+        let descriptor = RateLimitDescriptor { hits_addend, ..descriptor(&entries) };
+        let answer = self.ask("default", &[descriptor], 0);
+        let code = answer.map_err(|status| status.to_string())?.overall_code;
         // OK; a denial is no answer here, since all of it fits.
         if code == 1 { Ok(()) } else { Err(format!("code {code}")) }
     }
@@ -194,7 +163,7 @@ fn operations_count_once_over_a_failover_by_every_protocol() {
             primary.port(),
             replica.port()
         ));
-        let (mut http, mut resp, mut grpc) = (service.http(), service.resp(), Grpc::new(&service));
+        let (mut http, mut resp, mut grpc) = (service.http(), service.resp(), service.rls());
         until("the store", || used(&service, "http").is_some());
         let steps = [
             (1, Charge(70)),

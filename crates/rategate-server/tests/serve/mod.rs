@@ -7,7 +7,6 @@ mod exact;
 mod failover;
 mod hosts;
 mod keys;
-mod moved;
 mod nodes;
 mod noticed;
 mod pages;

@@ -1,8 +1,6 @@
 //! Answers about reservations over HTTP and RESP, and what the metrics count of them.
 
-use serde_json::{Value as Json, json};
-
-use crate::serve::clients::{Resp, Service, until};
+use crate::serve::clients::{Service, until};
 
 const RULES: &str = r#"
 [[rule]]
@@ -37,33 +35,6 @@ limit = "1000/d"
 weights = { input = 1, output = 6 }
 "#;
 
-fn id(number: u8) -> String {
-    format!("{number:032x}")
-}
-
-fn item(rule: &str, permits: u64) -> Json {
-    json!({ "rule": rule, "key": "ann", "permits": permits })
-}
-
-/// Sends a request, and returns the status and the answer.
-fn send(service: &Service, body: &Json) -> (u16, Json) {
-    let (status, answer) = service.http().post("/v1/check", &body.to_string());
-    (status, serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{status}: {answer}")))
-}
-
-/// Sends an operation on a reservation, which must have an answer.
-fn operate(service: &Service, verb: &str, number: u8, items: &[Json]) -> Json {
-    let body = json!({ "verb": verb, "id": id(number), "items": items });
-    let (status, answer) = send(service, &body);
-    assert_eq!(status, 200, "{body}: {answer}");
-    answer
-}
-
-fn verdicts(answer: &Json) -> Vec<&str> {
-    let items = answer["items"].as_array().unwrap();
-    items.iter().map(|item| item["verdict"].as_str().unwrap()).collect()
-}
-
 fn outcomes(service: &Service, rule: &str, outcome: &str) -> u64 {
     let name = format!("rategate_reservations_total{{rule=\"{rule}\",outcome=\"{outcome}\"}}");
     service.metric(&name).map_or(0, |count| count.parse().unwrap())
@@ -73,19 +44,13 @@ fn outcomes(service: &Service, rule: &str, outcome: &str) -> u64 {
 #[test]
 fn a_request_for_no_permits_in_flight_says_how_many_are_left() {
     let service = Service::of(RULES);
-    for (held, left) in [(0, 3), (2, 1), (1, 0)] {
-        if held > 0 {
-            let answer = operate(&service, "reserve", held, &[item("slots", held.into())]);
-            assert_eq!(answer["allowed"], true, "{answer}");
-        }
-        for verb in ["peek", "take"] {
-            let body = json!({ "verb": verb, "rule": "slots", "key": "ann", "permits": 0 });
-            let (status, answer) = send(&service, &body);
-            assert_eq!(status, 200, "{answer}");
-            let item = &answer["items"][0];
-            let shown = (&item["verdict"], &item["remaining"]);
-            assert_eq!(shown, (&json!("granted"), &json!(left)), "{verb}: {answer}");
-        }
+    for (held, left) in [("", 3), ("{verb: reserve, rule: slots, key: ann, permits: 2}", 1)] {
+        service.play(&format!(
+            "{held}
+            {{verb: peek, rule: slots, key: ann, permits: 0}}
+                => [{{verdict: granted, remaining: {left}}}]
+            {{rule: slots, key: ann, permits: 0}} => [{{verdict: granted, remaining: {left}}}]"
+        ));
     }
 }
 
@@ -93,213 +58,168 @@ fn a_request_for_no_permits_in_flight_says_how_many_are_left() {
 #[test]
 fn a_reservation_that_has_ended_says_how() {
     let service = Service::of(RULES);
-    let both = [item("tokens", 5), item("slots", 1)];
-    let ends = [("commit", "committed"), ("cancel", "cancelled")];
-    for (number, (end, verdict)) in (1..).zip(ends) {
-        assert_eq!(operate(&service, "reserve", number, &both)["allowed"], true);
-        operate(&service, end, number, &both);
-        let again = operate(&service, "reserve", number, &both);
-        assert_eq!((&again["allowed"], &again["repeated"]), (&json!(false), &json!(true)));
-        assert_eq!(verdicts(&again), [verdict; 2], "{again}");
-    }
-    let short = json!({ "verb": "reserve", "id": id(3), "ttl": "1ms", "items": both });
-    assert_eq!(send(&service, &short).1["allowed"], true);
+    let both = "items: [{rule: tokens, key: ann, permits: 5}, {rule: slots, key: ann}]";
+    let story = "
+        {verb: reserve, id: $1, B} => {allowed: true}
+        {verb: commit, id: $1, B}
+        {verb: reserve, id: $1, B} => {allowed: false, repeated: true}
+            & [{verdict: committed}, {verdict: committed}]
+        RATEGATE.RESERVE $1 60000 ITEMS 2 tokens 5 1 ann slots 1 1 ann
+            => {items: [{verdict: committed}, {verdict: committed}]}
+        {verb: reserve, id: $2, B} => {allowed: true}
+        {verb: cancel, id: $2, B}
+        {verb: reserve, id: $2, B} => {allowed: false, repeated: true}
+            & [{verdict: cancelled}, {verdict: cancelled}]
+        {verb: reserve, id: $3, ttl: 1ms, B} => {allowed: true}
+    ";
+    service.play(&story.replace('B', both));
     std::thread::sleep(std::time::Duration::from_millis(5));
-    let again = send(&service, &short).1;
-    assert_eq!((&again["allowed"], &again["repeated"]), (&json!(false), &json!(true)));
-    assert_eq!(verdicts(&again), ["late", "late"]);
-    let words = ["RATEGATE.RESERVE", &id(1), "60000", "ITEMS", "2", "tokens", "5", "1", "ann"];
-    let again = service.resp().ask(&[&words[..], &["slots", "1", "1", "ann"]].concat());
-    assert_eq!(Resp::field(&again, "verdict"), "committed", "{again:?}");
+    let late = "{verb: reserve, id: $3, ttl: 1ms, B} => {allowed: false, repeated: true}
+        & [{verdict: late}, {verdict: late}]";
+    service.play(&late.replace('B', both));
 }
 
 /// A rule that is not enforced changes no answer: its reservation is known, and decided once.
 #[test]
 fn a_shadow_rule_of_permits_in_flight_changes_no_answer() {
     let service = Service::of(RULES);
-    let shadow = [item("shadow", 1)];
-    let denied = || {
-        let name = "rategate_decisions_total{rule=\"shadow\",outcome=\"shadow_denied\"}";
-        service.metric(name).unwrap().parse::<u64>().unwrap()
-    };
-    let beside = [item("tokens", 5), item("shadow", 1)];
-    for (number, items, before) in [(2, &beside[..], 0), (3, &shadow[..], 1)] {
-        let (full, later) = (10 * number, 10 * number + 1);
-        assert_eq!(operate(&service, "reserve", full, &shadow)["allowed"], true);
-        assert_eq!(denied(), before);
-        for sent in 0..3 {
+    let denied = "rategate_decisions_total{rule=\"shadow\",outcome=\"shadow_denied\"}";
+    let (tokens, shadow) = ("{rule: tokens, key: ann, permits: 5}", "{rule: shadow, key: ann}");
+    for (number, before) in [("2", 0), ("3", 1)] {
+        let alone = number == "3";
+        let (items, first) =
+            if alone { (shadow.to_owned(), "") } else { (format!("{tokens}, {shadow}"), "{}, ") };
+        let committed = if alone { "" } else { "{verdict: committed}, " };
+        let reserve = format!("{{verb: reserve, id: ${number}, items: [{items}]}}");
+        let commit = format!("{{verb: commit, id: ${number}, items: [{items}]}}");
+        let held = format!("& [{first}{{shadow: true, held: 0}}]");
+        service.play(&format!(
+            "
+            {{verb: reserve, id: ${number}0, items: [{shadow}]}} => {{allowed: true}}
+            {denied} => {before}
+            {reserve} => {{allowed: true, repeated: false}} {held}
+            {reserve} => {{allowed: true, repeated: true}} {held}
             // What was not held at first is not held when it would fit.
-            if sent == 2 {
-                operate(&service, "commit", full, &shadow);
-            }
-            let held = operate(&service, "reserve", number, items);
-            assert_eq!((&held["allowed"], &held["repeated"]), (&json!(true), &json!(sent > 0)));
-            assert!(
-                held["reservation"]["ends_after_ms"].as_u64().is_some_and(|ms| ms > 50_000),
-                "{held}"
-            );
-            let own = held["items"].as_array().unwrap().last().unwrap();
-            assert_eq!((&own["shadow"], &own["held"]), (&json!(true), &json!(0)), "{held}");
-        }
-        assert_eq!(denied(), before + 1, "{number} is decided once");
-        for sent in 0..2 {
-            let ended = operate(&service, "commit", number, items);
-            assert_eq!(verdicts(&ended), vec!["committed"; items.len()], "{ended}");
-            assert_eq!((&ended["allowed"], &ended["repeated"]), (&json!(true), &json!(sent > 0)));
-        }
-        // It is full again for the next.
-        operate(&service, "reserve", later, &shadow);
-        let again = operate(&service, "reserve", number, items);
-        assert_eq!((&again["allowed"], &again["repeated"]), (&json!(false), &json!(true)));
-        operate(&service, "commit", later, &shadow);
+            {{verb: commit, id: ${number}0, items: [{shadow}]}}
+            {reserve} => {{allowed: true, repeated: true}} {held}
+            {denied} => {}
+            {commit} => {{allowed: true, repeated: false}} & [{committed}{{verdict: committed}}]
+            {commit} => {{allowed: true, repeated: true}} & [{committed}{{verdict: committed}}]
+            // It is full again for the next.
+            {{verb: reserve, id: ${number}1, items: [{shadow}]}} => {{allowed: true}}
+            {reserve} => {{allowed: false, repeated: true}}
+            {{verb: commit, id: ${number}1, items: [{shadow}]}}
+            ",
+            before + 1
+        ));
     }
 }
 
 /// An id is of its items, also where permits in flight of this process are all of them.
 #[test]
 fn an_id_of_other_permits_in_flight_is_a_conflict() {
-    let service = Service::of(RULES);
-    let slots = [item("slots", 1)];
-    operate(&service, "reserve", 1, &slots);
-    let others = [
-        ("reserve", vec![item("seats", 1)]),
-        ("reserve", vec![item("slots", 1), item("seats", 1)]),
-        ("reserve", vec![item("slots", 2)]),
-        ("commit", vec![item("seats", 1)]),
-        ("cancel", vec![json!({ "rule": "slots", "key": "bob" })]),
-    ];
-    for (verb, items) in &others {
-        let body = json!({ "verb": verb, "id": id(1), "items": items });
-        let (status, problem) = send(&service, &body);
-        assert_eq!((status, &problem["code"]), (409, &json!("other_items")), "{body}");
-        let detail = problem["detail"].as_str().unwrap();
-        let says = detail.starts_with("the id is of 1 item, and 2 are given; send what it was");
-        assert_eq!(says, items.len() == 2, "{detail}");
-    }
-    let free = send(&service, &json!({ "verb": "peek", "rule": "seats", "key": "ann" })).1;
-    assert_eq!(free["items"][0]["remaining"], 3, "nothing was held");
-    let words = ["RATEGATE.COMMIT", &id(1), "seats", "1", "ann"];
-    let error = &service.resp().ask(&words)[0];
-    assert!(error.starts_with("ERR the id is of another operation"), "{error}");
-    assert_eq!(verdicts(&operate(&service, "commit", 1, &slots)), ["committed"]);
-    // Of an operation under the id of what has ended, too.
-    let (status, _) =
-        send(&service, &json!({ "verb": "commit", "id": id(1), "items": others[0].1 }));
-    assert_eq!(status, 409);
-}
-
-/// An end by time is counted, also of permits in flight, and of limits of the call in one row.
-#[test]
-fn what_expires_is_counted_in_each_rule() {
-    let service = Service::of(RULES);
-    let inline = json!({ "limit": "100/h", "key": "ann", "permits": 5 });
-    let items = json!([item("slots", 1), inline, item("tokens", 7)]);
-    let reserve = |number: u8, ttl: &str| {
-        let body = json!({ "verb": "reserve", "id": id(number), "ttl": ttl, "items": items });
-        assert_eq!(send(&service, &body).1["allowed"], true);
-    };
-    reserve(1, "60s");
-    let held = |rule: &str| service.metric(&format!("rategate_held_permits{{rule=\"{rule}\"}}"));
-    assert_eq!(held("*inline").as_deref(), Some("5"));
-    operate(&service, "commit", 1, items.as_array().unwrap());
-    reserve(2, "1ms");
-    let all = |outcome: &str| {
-        ["slots", "*inline", "tokens"].map(|rule| outcomes(&service, rule, outcome))
-    };
-    until("the end is noticed", || all("expired") == [1; 3]);
-    assert_eq!((all("held"), all("committed"), all("late")), ([2; 3], [1; 3], [0; 3]));
-    operate(&service, "commit", 2, items.as_array().unwrap());
-    assert_eq!((all("expired"), all("late")), ([1; 3], [1; 3]), "not twice");
-    let too_many = json!({ "limit": "100/h", "key": "ann", "permits": 101 });
-    let denied = operate(&service, "reserve", 3, &[too_many]);
-    assert_eq!((&denied["allowed"], all("denied")), (&json!(false), [0, 1, 0]));
+    Service::of(RULES).play(
+        "
+        {verb: reserve, id: $1, items: [{rule: slots, key: ann}]} => {allowed: true}
+        {verb: reserve, id: $1, items: [{rule: seats, key: ann}]} => 409 & {code: other_items}
+        {verb: reserve, id: $1, items: [{rule: slots, key: ann}, {rule: seats, key: ann}]}
+            => 409 & ~ the id is of 1 item, and 2 are given; send what it was
+        {verb: reserve, id: $1, items: [{rule: slots, key: ann, permits: 2}]} => 409
+        {verb: commit, id: $1, items: [{rule: seats, key: ann}]} => 409 & {code: other_items}
+        {verb: cancel, id: $1, items: [{rule: slots, key: bob}]} => 409 & {code: other_items}
+        // Nothing was held.
+        {verb: peek, rule: seats, key: ann} => [{remaining: 3}]
+        RATEGATE.COMMIT $1 seats 1 ann => -ERR the id is of another operation...
+        {verb: commit, id: $1, items: [{rule: slots, key: ann}]} => [{verdict: committed}]
+        // Of an operation under the id of what has ended, too.
+        {verb: commit, id: $1, items: [{rule: seats, key: ann}]} => 409
+        ",
+    );
 }
 
 /// An error of a usage names the item that is at fault.
 #[test]
 fn an_invalid_usage_is_named_at_its_item() {
     let service = Service::of(RULES);
-    let of = |usage: Json| json!({ "rule": "words", "key": "ann", "usage": usage });
-    let held = json!({ "verb": "reserve", "id": id(1), "rule": "words", "key": "ann",
-        "permits": 60 });
-    assert_eq!(send(&service, &held).1["allowed"], true);
-    let null = json!({ "verb": "commit", "id": id(1), "rule": "words", "key": "ann",
-        "usage": null });
-    let (status, problem) = send(&service, &null);
-    assert_eq!((status, &problem["code"]), (400, &json!("invalid_request")), "{problem}");
-    assert_eq!(problem["errors"][0]["pointer"], "/usage");
-    let detail = problem["detail"].as_str().unwrap();
-    assert!(detail.starts_with("invalid type: null, expected an object like"), "{detail}");
-    let left = send(&service, &json!({ "rule": "words", "key": "ann", "permits": 0 })).1;
-    assert_eq!(left["items"][0]["remaining"], 940, "it is still held");
-    let (status, problem) = send(&service, &json!({ "verb": "charge", "items": [of(Json::Null)] }));
-    assert_eq!((status, &problem["errors"][0]["pointer"]), (400, &json!("/items/0/usage")));
-    for verb in ["charge", "reserve", "commit", "take"] {
-        let items =
-            json!([item("tokens", 1), of(json!({ "input": 5 })), of(json!({ "inptu": 5 }))]);
-        let mut body = json!({ "verb": verb, "items": items });
-        if verb == "commit" {
-            body["id"] = json!(id(7));
-        }
-        let (status, problem) = send(&service, &body);
-        assert_eq!((status, &problem["code"]), (400, &json!("invalid_usage")), "{verb}: {problem}");
-        assert_eq!(problem["errors"][0]["pointer"], "/items/2/usage", "{verb}");
+    service.play(
+        "
+        {verb: reserve, id: $1, rule: words, key: ann, permits: 60} => {allowed: true}
+        {verb: commit, id: $1, rule: words, key: ann, usage: null}
+            => 400 & {code: invalid_request, errors: [{pointer: /usage}]}
+            & ~ invalid type: null, expected an object like
+        // It is still held.
+        {rule: words, key: ann, permits: 0} => [{remaining: 940}]
+        {verb: charge, items: [{rule: words, key: ann, usage: null}]}
+            => 400 & {errors: [{pointer: /items/0/usage}]}
+        ",
+    );
+    for verb in ["charge", "reserve", "commit, id: $7", "take"] {
+        service.play(&format!(
+            "{{verb: {verb}, items: [{{rule: tokens, key: ann}},
+                .. {{rule: words, key: ann, usage: {{input: 5}}}},
+                .. {{rule: words, key: ann, usage: {{inptu: 5}}}}]}}
+                => 400 & {{code: invalid_usage, errors: [{{pointer: /items/2/usage}}]}}"
+        ));
     }
 }
 
 /// In each process and each rule, what was held has ended in one of three ways, or is held still.
+/// An end by time is counted, also of permits in flight, and of limits of the call in one row.
 #[test]
 fn what_was_held_is_what_has_ended_and_what_is_open_over_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let rules = format!("[snapshot]\npath = {:?}\n{RULES}", folder.path().join("counters"));
     let mut service = Service::of(&rules);
-    let inline = json!({ "limit": "100/h", "key": "ann", "permits": 5 });
-    let items = [item("tokens", 7), item("slots", 1), inline];
-    let names = ["tokens", "slots", "*inline"];
-    let reserve = |service: &Service, number: u8, ttl: &str| {
-        let body = json!({ "verb": "reserve", "id": id(number), "ttl": ttl, "items": items });
-        assert_eq!(send(service, &body).1["allowed"], true);
+    let operate = |service: &Service, verb: &str, number: u8| {
+        service.play(&format!(
+            "{{verb: {verb}, id: ${number}, items: [{{rule: tokens, key: ann, permits: 7}},
+                .. {{rule: slots, key: ann}}, {{limit: 100/h, key: ann, permits: 5}}]}}"
+        ));
     };
+    let names = ["tokens", "slots", "*inline"];
     let count =
         |service: &Service, outcome: &str| names.map(|rule| outcomes(service, rule, outcome));
-    let state = |service: &Service, state: &str| {
-        let name = format!("rategate_reservations{{state=\"{state}\"}}");
-        service.metric(&name).unwrap().parse::<u64>().unwrap()
-    };
     // What has ended, of three kinds, and what is open.
     let adds_up = |service: &Service, ended: [u64; 3], open: u64| {
         let all = ["committed", "cancelled", "expired"].map(|outcome| count(service, outcome));
         assert_eq!(all, ended.map(|count| [count; 3]));
-        assert_eq!(state(service, "open"), open);
         assert_eq!(count(service, "held"), [ended.iter().sum::<u64>() + open; 3]);
         let held = |rule: &str| {
             let name = format!("rategate_held_permits{{rule=\"{rule}\"}}");
             service.metric(&name).map_or(0, |held| held.parse::<u64>().unwrap())
         };
         assert_eq!(["tokens", "*inline"].map(held), [7 * open, 5 * open]);
+        service.play(&format!("rategate_reservations{{state=\"open\"}} => {open}"));
     };
     for number in 1..=2 {
-        reserve(&service, number, "60s");
+        operate(&service, "reserve, ttl: 60s", number);
     }
-    operate(&service, "commit", 1, &items);
-    operate(&service, "cancel", 2, &items);
-    reserve(&service, 3, "1ms");
+    operate(&service, "commit", 1);
+    operate(&service, "cancel", 2);
+    operate(&service, "reserve, ttl: 1ms", 3);
     until("an end is noticed", || count(&service, "expired") == [1; 3]);
-    reserve(&service, 4, "60s");
+    operate(&service, "reserve, ttl: 60s", 4);
     adds_up(&service, [1, 1, 1], 1);
-    reserve(&service, 5, "1s");
+    operate(&service, "reserve, ttl: 1ms", 7);
+    until("an end is noticed", || count(&service, "expired") == [2; 3]);
+    operate(&service, "commit", 7);
+    let seen = (count(&service, "expired"), count(&service, "late"));
+    assert_eq!(seen, ([2; 3], [1; 3]), "not twice");
+    service.play("{verb: reserve, limit: 100/h, key: ann, permits: 101} => {allowed: false}");
+    assert_eq!(count(&service, "denied"), [0, 0, 1]);
+    operate(&service, "reserve, ttl: 1s", 5);
     service.restart();
     // The third is over, the fifth ends by its time, and the fourth is open.
     until("another end is noticed", || count(&service, "expired") == [1; 3]);
     adds_up(&service, [0, 0, 1], 1);
-    operate(&service, "commit", 3, &items);
+    operate(&service, "commit", 3);
     assert_eq!(count(&service, "late"), [1, 0, 1]);
-    operate(&service, "commit", 4, &items);
+    operate(&service, "commit", 4);
     adds_up(&service, [1, 0, 1], 0);
-    reserve(&service, 6, "60s");
+    operate(&service, "reserve, ttl: 60s", 6);
     adds_up(&service, [1, 0, 1], 1);
     service.restart();
     adds_up(&service, [0, 0, 0], 1);
-    operate(&service, "cancel", 6, &items);
+    operate(&service, "cancel", 6);
     adds_up(&service, [0, 1, 0], 0);
 }

@@ -3,14 +3,20 @@
 
 use std::time::{Duration, Instant};
 
-use crate::serve::clients::{Http, Resp, Service, closing_response};
+use rategate_server::messages::rls::RateLimitRequest;
+use tonic::Code;
+
+use crate::lines;
+use crate::resp::client::Client;
+use crate::serve::clients::{Answer, Http, Rls, Service, closing_response};
 
 const RULE: &str = "[[rule]]\nname = \"api\"\nmatch = [\"user\"]\nlimit = \"5/h\"\n";
 
 /// Starts a service that requires the token at all listeners, or for changes only.
 fn guarded(auth: bool) -> Service {
-    let server = format!("token = \"s3cret\"\nauth = {auth}\n");
-    Service::of(&format!("{server}{RULE}"))
+    let mut service = Service::of(&format!("token = \"s3cret\"\nauth = {auth}\n{RULE}"));
+    service.fields = RIGHT;
+    service
 }
 
 fn refused(http: &mut Http, protocol: &str, reason: &str) -> u64 {
@@ -23,6 +29,9 @@ fn refused(http: &mut Http, protocol: &str, reason: &str) -> u64 {
 }
 
 const RIGHT: &str = "authorization: Bearer s3cret\r\n";
+const GUESS: &str = "GET /v1/rules HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer x\r\n\r\n";
+const DENIED: Code = Code::Unauthenticated;
+const AUTH: &str = "*2\r\n$4\r\nAUTH\r\n$1\r\nx\r\n";
 
 /// A connection that has shown the token: guesses of other clients never delay it.
 fn known(service: &Service) -> Http {
@@ -31,69 +40,55 @@ fn known(service: &Service) -> Http {
     http
 }
 
+fn commands(service: &Service) -> Client {
+    Client::at(service.at("resp").parse().unwrap()).unwrap()
+}
+
 #[test]
 fn calls_without_the_token_are_counted_by_protocol_and_reason() {
     let service = guarded(true);
-    let post =
-        |fields: &str, body: &str| {
-            let length = body.len();
-            service.http().call(&format!(
-            "POST /v1/check HTTP/1.1\r\nhost: localhost\r\n{fields}content-length: {length}\r\n\
-             \r\n{body}"
-        )).0
-        };
-    let ask = "{\"rule\":\"api\",\"key\":\"ann\"}";
-    let right = "authorization: Bearer s3cret\r\n";
-    assert_eq!(post("", ask), 401);
-    assert_eq!(post("authorization: Bearer other\r\n", ask), 401);
-    assert_eq!(post(right, "{}"), 400);
-    assert_eq!(post(right, "{\"rule\":\"none\"}"), 404);
-    assert_eq!(post(right, ask), 200);
-    let mut resp = service.resp();
-    assert!(resp.ask(&["PING"])[0].starts_with("NOAUTH"));
-    assert!(resp.ask(&["AUTH", "other"])[0].starts_with("WRONGPASS"));
-    assert_eq!(resp.ask(&["AUTH", "s3cret"]), ["OK"]);
-    for malformed in [
-        &["CL.THROTTLE", "k", "x", "1", "1"][..],
-        &["NONSENSE"],
-        &["RATEGATE.CHECK", "api", "many"],
-        &["RATEGATE.LEASE", "KEEP"],
-        &["RATEGATE.RESERVE", "*", "never", "api", "1", "ann"],
-        &["PING", "a", "b"],
-    ] {
-        assert!(resp.ask(malformed)[0].starts_with("ERR"), "{malformed:?}");
-    }
-    for fault in [
-        &["RATEGATE.CHECK", "none", "1"][..],
-        &["RATEGATE.CHECK", "api", "1"],
-        &["RATEGATE.RESERVE", "*", "0", "api", "1", "ann"],
-        &["RATEGATE.EXPLAIN", "none"],
-        &["SELECT", "1"],
-    ] {
-        assert!(resp.ask(fault)[0].starts_with("ERR"), "{fault:?}");
-    }
-    for (token, code) in [(None, 16), (Some("other"), 16), (Some("s3cret"), 0)] {
-        assert_eq!(service.envoy_code(token, 1), code, "{token:?}");
+    service.play(
+        "
+        {rule: api, key: ann} => 401
+        {rule: api, key: ann} & authorization: Bearer other => 401
+        {} & authorization: Bearer s3cret => 400
+        {rule: none} & authorization: Bearer s3cret => 404
+        {rule: api, key: ann} & authorization: Bearer s3cret => 200
+        ",
+    );
+    commands(&service).play(
+        "
+        PING => -NOAUTH...
+        AUTH other => -WRONGPASS...
+        AUTH s3cret => +OK
+        // These are malformed, and those are faults.
+        CL.THROTTLE k x 1 1 => -ERR...
+        NONSENSE => -ERR...
+        RATEGATE.CHECK api many => -ERR...
+        RATEGATE.LEASE KEEP => -ERR...
+        RATEGATE.RESERVE * never api 1 ann => -ERR...
+        PING a b => -ERR...
+        RATEGATE.CHECK none 1 => -ERR...
+        RATEGATE.CHECK api 1 => -ERR...
+        RATEGATE.RESERVE * 0 api 1 ann => -ERR...
+        RATEGATE.EXPLAIN none => -ERR...
+        SELECT 1 => -ERR...
+        ",
+    );
+    for (token, code) in [(None, DENIED), (Some("other"), DENIED), (Some("s3cret"), Code::Ok)] {
+        assert_eq!(service.envoy_codes(token, 1, 1), [code], "{token:?}");
     }
     let expected = [
         ("http", [1, 1, 1, 0, 0, 0, 1, 0, 0]),
         ("resp", [1, 1, 6, 0, 0, 0, 5, 0, 0]),
         ("grpc", [1, 1, 0, 0, 0, 0, 0, 0, 0]),
     ];
-    let reasons = [
-        "no_token",
-        "invalid_token",
-        "malformed",
-        "too_long",
-        "too_much",
-        "table_full",
-        "fault",
-        "late",
-        "handshake",
-    ];
+    let reasons =
+        "no_token invalid_token malformed too_long too_much table_full fault late handshake";
     for (protocol, counts) in expected {
-        let counted = reasons.map(|reason| refused(&mut service.http(), protocol, reason));
-        assert_eq!(counted, counts, "{protocol}: {reasons:?}");
+        let counted = |reason| refused(&mut service.http(), protocol, reason);
+        let counted: Vec<_> = reasons.split(' ').map(counted).collect();
+        assert_eq!(counted, counts, "{protocol}: {reasons}");
     }
 }
 
@@ -101,58 +96,53 @@ fn calls_without_the_token_are_counted_by_protocol_and_reason() {
 #[test]
 fn permits_come_back_by_the_token_alone() {
     let service = guarded(false);
-    let ask = |resp: &mut Resp, words: &[&str]| resp.ask(words)[0].clone();
-    let mut resp = service.resp();
-    assert_eq!(ask(&mut resp, &["CL.THROTTLE", "k", "4", "1", "3600"]), "0");
-    // What comes back from a reservation is at most what it has taken.
-    let id = "00112233445566778899aabbccddeeff";
-    for words in [
-        &["RATEGATE.RESERVE", id, "60000", "api", "2", "eve"][..],
-        &["RATEGATE.COMMIT", id, "api", "1", "eve"],
-        &["RATEGATE.CANCEL", id, "api", "eve"],
+    commands(&service).play(
+        "
+        CL.THROTTLE k 4 1 3600 => [0, _, _, _, _]
+        // What comes back from a reservation is at most what it has taken.
+        RATEGATE.RESERVE $1 60000 api 2 eve => {allowed: 1}
+        RATEGATE.COMMIT $1 api 1 eve => {allowed: 1}
+        RATEGATE.CANCEL $1 api eve => {rule: api}
+        CL.THROTTLE k 4 1 3600 -1 => -NOAUTH...
+        THROTTLE k 4 1 3600 -9000000000000000000 => -NOAUTH...
+        RATEGATE.REFUND api 1 ann => -NOAUTH...
+        RATEGATE.RESET api ann => -NOAUTH...
+        AUTH s3cret => +OK
+        CL.THROTTLE k 4 1 3600 -1 => [0, _, _, _, _]
+        ",
+    );
+    let simulate = if cfg!(feature = "dashboard") { "401" } else { "404" };
+    let credit = "{domain: default, descriptors: [{entries: [{key: user, value: ann}],
+        .. isNegativeHits: true}]}";
+    let closed = format!(
+        "
+        {{verb: refund, rule: api, key: ann}} => 401
+        {{verb: reset, rule: api, key: ann}} => 401
+        POST /json {credit} => 401
+        POST /v1/simulate {{}} => {simulate}
+        POST /v1/config/validate {{}} => 401
+        "
+    );
+    let open = "
+        {verb: take, rule: api, key: ann} => 200
+        {verb: peek, rule: api, key: ann} => 200
+        POST /v1/explain {domain: default, entries: []} => 200
+    ";
+    service.play(&format!("{open}{closed}POST /json {}", credit.replace("true", "false")));
+    lines::each(&closed, |asked, _| {
+        lines::check(&format!("{asked} & authorization: Bearer s3cret"), "", |asked| {
+            let answer = service.send(asked);
+            assert_ne!(answer.status, 401, "{answer:?}");
+            Answer { status: 200, ..answer }
+        });
+    });
+    for (token, hits, code) in [
+        (None, 1, Code::Ok),
+        (None, -1, DENIED),
+        (Some("other"), -1, DENIED),
+        (Some("s3cret"), -1, Code::Ok),
     ] {
-        assert_eq!(ask(&mut resp, words), "rule", "{words:?}");
-    }
-    for words in [
-        &["CL.THROTTLE", "k", "4", "1", "3600", "-1"][..],
-        &["THROTTLE", "k", "4", "1", "3600", "-9000000000000000000"],
-        &["RATEGATE.REFUND", "api", "1", "ann"],
-        &["RATEGATE.RESET", "api", "ann"],
-    ] {
-        let response = ask(&mut resp, words);
-        assert!(response.starts_with("NOAUTH"), "{words:?}: {response}");
-    }
-    assert_eq!(ask(&mut resp, &["AUTH", "s3cret"]), "OK");
-    assert_eq!(ask(&mut resp, &["CL.THROTTLE", "k", "4", "1", "3600", "-1"]), "0");
-    let verb = |verb: &str| format!("{{\"verb\":\"{verb}\",\"rule\":\"api\",\"key\":\"ann\"}}");
-    let descriptor = "{\"domain\":\"default\",\"descriptors\":[{\"entries\":[\
-                       {\"key\":\"user\",\"value\":\"ann\"}],\"isNegativeHits\":true}]}";
-    let table = [
-        ("/v1/check", verb("take"), 200),
-        ("/v1/check", verb("peek"), 200),
-        ("/v1/check", verb("refund"), 401),
-        ("/v1/check", verb("reset"), 401),
-        ("/json", descriptor.to_owned(), 401),
-        ("/json", descriptor.replace("true", "false"), 200),
-        ("/v1/explain", "{\"domain\":\"default\",\"entries\":[]}".to_owned(), 200),
-        ("/v1/simulate", "{}".to_owned(), if cfg!(feature = "dashboard") { 401 } else { 404 }),
-        ("/v1/config/validate", "{}".to_owned(), 401),
-    ];
-    for (path, body, expected) in table {
-        for (fields, expected) in [("", expected), ("authorization: Bearer s3cret\r\n", 0)] {
-            let length = body.len();
-            let status = service.http().call(&format!(
-                "POST {path} HTTP/1.1\r\nhost: localhost\r\n{fields}content-length: {length}\r\n\
-                 \r\n{body}"
-            )).0;
-            let is_right = if expected == 0 { status != 401 } else { status == expected };
-            assert!(is_right, "{path} {body} {fields}: {status}");
-        }
-    }
-    for (token, hits, code) in
-        [(None, 1, 0), (None, -1, 16), (Some("other"), -1, 16), (Some("s3cret"), -1, 0)]
-    {
-        assert_eq!(service.envoy_code(token, hits), code, "{token:?} {hits}");
+        assert_eq!(service.envoy_codes(token, hits, 1), [code], "{token:?} {hits}");
     }
 }
 
@@ -160,25 +150,24 @@ fn permits_come_back_by_the_token_alone() {
 fn a_connection_that_guesses_becomes_slow_and_ends() {
     let service = guarded(true);
     // The fourth is the first to wait: 100 ms, then 200.
-    let mut resp = service.resp();
-    let guess = |resp: &mut Resp| assert!(resp.ask(&["AUTH", "x"])[0].starts_with("WRONGPASS"));
+    let mut resp = commands(&service);
+    let guess = |resp: &mut Client| resp.check("AUTH x", "-WRONGPASS...");
     (0..3).for_each(|_| guess(&mut resp));
     let started = Instant::now();
     (0..2).for_each(|_| guess(&mut resp));
     let slow = started.elapsed();
     assert!(slow.as_millis() >= 300, "{slow:?}");
     // The right token resets the count, for the address too.
-    assert_eq!(resp.ask(&["AUTH", "s3cret"]), ["OK"]);
+    resp.check("AUTH s3cret", "+OK");
     let started = Instant::now();
     let mut http = service.http();
-    let guess = "GET /v1/rules HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer x\r\n\r\n";
     for _ in 0..5 {
-        assert_eq!(http.call(guess).0, 401);
+        assert_eq!(http.call(GUESS).0, 401);
     }
     assert!(started.elapsed().as_millis() >= 300);
-    assert_eq!(http.call(&guess.replace("Bearer x", "Bearer s3cret")).0, 200);
+    assert_eq!(http.get_with("/v1/rules", RIGHT).0, 200);
     let started = Instant::now();
-    assert_eq!(service.envoy_codes(Some("x"), 1, 5), [16; 5]);
+    assert_eq!(service.envoy_codes(Some("x"), 1, 5), [DENIED; 5]);
     assert!(started.elapsed().as_millis() >= 300);
 }
 
@@ -189,10 +178,9 @@ fn a_client_that_connects_anew_for_each_guess_becomes_slow() {
     let started = Instant::now();
     for nth in 0..6 {
         if nth % 2 == 0 {
-            assert!(service.resp().ask(&["AUTH", "x"])[0].starts_with("WRONGPASS"));
+            commands(&service).check("AUTH x", "-WRONGPASS...");
         } else {
-            let guess = "authorization: Bearer x\r\n";
-            assert_eq!(service.http().get_with("/v1/rules", guess).0, 401);
+            assert_eq!(service.http().call(GUESS).0, 401);
         }
     }
     // The fourth waits for 100 ms, and each later one for twice as long.
@@ -206,10 +194,7 @@ fn a_client_that_connects_anew_for_each_guess_becomes_slow() {
 fn guesses_that_are_dropped_learn_nothing() {
     let service = guarded(true);
     let mut known = known(&service);
-    let invalid_request =
-        "GET /v1/rules HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer x\r\n\r\n";
-    let auth = "*2\r\n$4\r\nAUTH\r\n$1\r\nx\r\n";
-    for (protocol, guess) in [("resp", auth), ("http", invalid_request)] {
+    for (protocol, guess) in [("resp", AUTH), ("http", GUESS)] {
         for _ in 0..50 {
             use std::io::Write as _;
             let mut stream = std::net::TcpStream::connect(service.at(protocol)).unwrap();
@@ -222,12 +207,12 @@ fn guesses_that_are_dropped_learn_nothing() {
     assert!(started.elapsed().as_millis() < 1_000, "a connection that has shown it does not wait");
     let started = Instant::now();
     let late = std::thread::scope(|scope| {
-        let resp = scope.spawn(|| service.resp().ask(&["AUTH", "s3cret"]));
+        let resp = scope.spawn(|| commands(&service).check("AUTH s3cret", "+OK"));
         let grpc = scope.spawn(|| service.envoy_codes(Some("s3cret"), 1, 20));
         assert_eq!(service.http().get_with("/v1/rules", RIGHT).0, 200);
         assert!(started.elapsed().as_millis() >= 6_300, "{:?}", started.elapsed());
-        assert_eq!(resp.join().unwrap(), ["OK"]);
-        assert_eq!(grpc.join().unwrap(), [0; 20]);
+        resp.join().unwrap();
+        assert_eq!(grpc.join().unwrap(), [Code::Ok; 20]);
         started.elapsed()
     });
     assert!(late.as_secs() < 12, "they wait once: {late:?}");
@@ -242,11 +227,25 @@ fn guesses_that_are_dropped_learn_nothing() {
 fn a_connection_of_many_calls_guesses_no_more() {
     for protocol in ["grpc", "http"] {
         let service = guarded(true);
-        let mut tokens = vec!["x"; 90];
-        tokens[80] = "s3cret";
-        let codes = service.envoy_codes_at_once(protocol, &tokens);
-        assert!(codes.iter().all(|&code| code != 0), "{protocol}: {codes:?}");
-        assert!(codes.iter().filter(|&&code| code == 16).count() >= 10, "{protocol}: {codes:?}");
+        assert_eq!(service.rls().health(), 1, "health is no secret");
+        let rls = Rls::at(&service.at(protocol));
+        let codes = rls.runtime.block_on(async {
+            let mut calls = tokio::task::JoinSet::new();
+            for nth in 0..90 {
+                let token = if nth == 80 { "s3cret" } else { "x" };
+                calls.spawn(rls.call(RateLimitRequest::default(), Some(token)));
+            }
+            calls
+                .join_all()
+                .await
+                .into_iter()
+                .map(|reply| reply.unwrap_err().code())
+                .collect::<Vec<_>>()
+        });
+        // The right token is not decided on either: its request would be malformed.
+        assert!(!codes.contains(&Code::InvalidArgument), "{protocol}: {codes:?}");
+        let checked = codes.iter().filter(|code| **code == DENIED).count();
+        assert!(checked >= 10, "{protocol}: {codes:?}");
     }
 }
 
@@ -254,11 +253,9 @@ fn a_connection_of_many_calls_guesses_no_more() {
 #[test]
 fn guesses_that_come_together_are_no_more() {
     let services = ["resp", "http"].map(|_| guarded(true));
-    let guess = "GET /v1/rules HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer x\r\n\r\n";
-    let auth = "*2\r\n$4\r\nAUTH\r\n$1\r\nx\r\n";
     let [resp, http] = &services;
     let mut known = [known(resp), known(http)];
-    let guesses = [("resp", resp, auth.repeat(500)), ("http", http, guess.repeat(50))];
+    let guesses = [("resp", resp, AUTH.repeat(500)), ("http", http, GUESS.repeat(50))];
     let response = guesses.map(|(protocol, service, words)| {
         let target = service.at(protocol);
         std::thread::spawn(move || {
