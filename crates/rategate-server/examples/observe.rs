@@ -12,6 +12,12 @@
 #[allow(dead_code, reason = "the tests use all of it")]
 mod common;
 
+#[path = "../tests/engine"]
+#[allow(dead_code, clippy::indexing_slicing, reason = "as above")]
+mod engine {
+    pub(crate) mod common;
+}
+
 #[allow(clippy::print_stdout, reason = "it says where to look")]
 fn main() {
     let seconds = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(60);

@@ -212,17 +212,7 @@ mod tests {
 
     fn denied(record: &Record, now_ns: u64, enforced: bool) {
         let verdict = Verdict::Denied { retry_after_ns: NonZeroU64::new(5), enforced };
-        let result = ItemResult {
-            rule: None,
-            display_limit: None,
-            verdict,
-            limit: 1,
-            remaining: Some(0),
-            debt: 0,
-            reset_after_ns: 0,
-            store_ns: None,
-            detail: None,
-        };
+        let result = ItemResult { verdict, ..ItemResult::WITHOUT_CAPACITY };
         record.decided(now_ns, b"key", 1, &result);
     }
 

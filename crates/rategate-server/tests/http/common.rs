@@ -5,24 +5,19 @@ use std::time::Duration;
 
 use http::Request;
 use http_body_util::{BodyExt, Full};
-use rategate::policy::Anchor;
-use rategate::{AnyPolicy, Clock, Concurrency, FixedWindow, Gcra, ManualClock};
+use rategate::{Clock, Concurrency, ManualClock};
 use rategate_server::config::load_text;
 use rategate_server::engine::{Engine, EngineSettings};
 use rategate_server::net::Rights;
 use rategate_server::protocol::http::{Api, Caller, Options};
-use rategate_server::rule::{
-    CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Origin, Rule,
-    RuleSet, Unit, Value,
-};
+use rategate_server::rule::{DisplayLimit, Enforcement, Limit, Rule, RuleSet};
 use serde_json::Value as Json;
 
+use crate::engine::common::{MONDAY, bucket, per_minute};
 use crate::lines::{self, Asked};
 use crate::serve::clients::Answer;
 
-pub(crate) const SECOND: u64 = 1_000_000_000;
-/// A Monday, 00:00 UTC.
-pub(crate) const MONDAY_S: u64 = 1_760_313_600;
+pub(crate) use crate::engine::common::SECOND;
 
 /// An API on a clock that the test sets.
 #[derive(Clone)]
@@ -45,7 +40,7 @@ pub(crate) fn with_text(rules: &str) -> Service {
 
 pub(crate) fn on_monday() -> ManualClock {
     let clock = ManualClock::new();
-    clock.advance(Duration::from_nanos(MONDAY_S * SECOND));
+    clock.advance(Duration::from_nanos(MONDAY));
     clock
 }
 
@@ -66,51 +61,19 @@ pub(crate) fn plain() -> Service {
 /// and path. `all`: 5 a minute. `shadow`: 1 a minute, not enforced. `free`: no limit. `closed`:
 /// nothing. `ovens`: 3 at a time, held for 30 s.
 fn rules() -> Vec<Rule> {
-    let bucket = |burst| Gcra::new("1/s".parse().unwrap(), burst).unwrap();
-    let window = |max| FixedWindow::new(max, Duration::from_nanos(60 * SECOND), Anchor::Epoch);
-    let shadow = rule("shadow", &["shadow"], window(1).into(), 1);
-    let free = rule("free", &["free"], window(1).into(), 1);
-    let closed = rule("closed", &["closed"], window(1).into(), 1);
-    let ovens = Concurrency::new(3);
-    vec![
-        rule("per_user", &["user"], bucket(3).into(), 60),
-        rule("per_path", &["user", "path"], window(10).into(), 10),
-        rule("all", &[], window(5).into(), 5),
-        Rule { enforcement: Enforcement::Shadow, ..shadow },
-        Rule { limit: Limit::Unlimited, ..free },
-        Rule { limit: Limit::Nothing, ..closed },
-        Rule { held_ns: 30 * SECOND, ..rule("ovens", &["site"], ovens.into(), 3) },
-    ]
-}
-
-fn rule(name: &str, keys: &[&str], policy: AnyPolicy, permits: u64) -> Rule {
-    let any = |key: &&str| Entry { key: (*key).into(), value: Value::Any };
-    Rule {
-        name: name.into(),
-        envoy_name: name.into(),
-        domain: "edge".into(),
-        entries: keys.iter().map(any).collect(),
-        dimension: None,
-        also: Vec::new(),
-        counts: rategate_server::rule::Counts::Permits,
-        limit: Limit::Policy(policy),
-        display_limit: DisplayLimit { permits, multiplier: 1, unit: Unit::Minute },
-        over: rategate_server::rule::Over::Refuse,
-        debt: rategate::charge::Debt::FORGOTTEN,
-        enforcement: Enforcement::All,
-        quota: false,
-        replaces: Vec::new(),
-        metadata: None,
-        detailed_metric: false,
-        schedule: Vec::new(),
-        location: CounterLocation::Here,
-        held_ns: HELD_NS,
-        hold_bounds: rategate_server::rule::HoldBounds::DEFAULT,
-        on_unavailable: OnUnavailable::Local,
-        look: rategate_server::rule::Look::Debt,
-        max_keys: None,
-        origin: Origin::default(),
-    }
+    let per_user = bucket("per_user", &["user"], 3);
+    let ovens = Limit::Policy(Concurrency::new(3).into());
+    let window = |name: &str, permits| per_minute(name, &[name], permits);
+    let rules = [
+        Rule { display_limit: DisplayLimit { permits: 60, ..per_user.display_limit }, ..per_user },
+        per_minute("per_path", &["user", "path"], 10),
+        per_minute("all", &[], 5),
+        Rule { enforcement: Enforcement::Shadow, ..window("shadow", 1) },
+        Rule { limit: Limit::Unlimited, ..window("free", 1) },
+        Rule { limit: Limit::Nothing, ..window("closed", 1) },
+        Rule { limit: ovens, held_ns: 30 * SECOND, ..per_minute("ovens", &["site"], 3) },
+    ];
+    rules.into_iter().map(|rule| Rule { domain: "edge".into(), ..rule }).collect()
 }
 
 impl<C: Clock + Clone + 'static> Service<C> {

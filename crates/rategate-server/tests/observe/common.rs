@@ -21,41 +21,21 @@ use rategate_server::net::Tally as _;
 use rategate_server::observe::admin::Admin;
 use rategate_server::observe::{Observe, Protocol, Store};
 use rategate_server::protocol::http::{Api, Caller};
-use rategate_server::rule::{
-    CounterLocation, DisplayLimit, Enforcement, Entry, HELD_NS, Limit, OnUnavailable, Origin, Rule,
-    RuleSet, Unit, Value,
-};
+use rategate_server::rule::{DisplayLimit, Enforcement, Limit, Origin, Rule, RuleSet, Unit};
+
+use crate::engine::common::{now, per_minute};
 
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
 
 /// Returns a rule with a limit per unit, for the entries of these keys.
 pub(crate) fn rule(name: &str, keys: &[&str], limit: Limit, permits: u64, unit: Unit) -> Rule {
-    let entry = |key: &&str| Entry { key: Arc::from(*key), value: Value::Any };
     Rule {
-        look: rategate_server::rule::Look::Debt,
-        name: name.into(),
-        envoy_name: name.into(),
         domain: "edge".into(),
-        entries: keys.iter().map(entry).collect(),
-        dimension: None,
-        also: Vec::new(),
-        counts: rategate_server::rule::Counts::Permits,
         limit,
         display_limit: DisplayLimit { permits, multiplier: 1, unit },
-        over: rategate_server::rule::Over::Refuse,
-        debt: rategate::charge::Debt::FORGOTTEN,
-        enforcement: Enforcement::All,
-        quota: false,
-        replaces: Vec::new(),
-        metadata: None,
-        detailed_metric: false,
-        schedule: Vec::new(),
-        location: CounterLocation::Here,
-        held_ns: HELD_NS,
-        hold_bounds: rategate_server::rule::HoldBounds::DEFAULT,
-        on_unavailable: OnUnavailable::Local,
         max_keys: Some(1_000),
         origin: Origin { file: Arc::new(PathBuf::from("limits.toml")), line: 3, column: 1 },
+        ..per_minute(name, keys, 1)
     }
 }
 
@@ -94,10 +74,7 @@ pub(crate) fn take<C: Clock + Clone + 'static>(
     let values: Vec<&[u8]> = values.iter().map(|value| value.as_bytes()).collect();
     let items = [Item::of(Target::Rule { name, values: &values }, permits)];
     let request = Request { verb: Verb::Take, items: &items, counts_denied: false };
-    match engine.decide(&request) {
-        rategate_server::engine::Decided::Now(answer) => answer.unwrap().allowed,
-        rategate_server::engine::Decided::Later(_) => unreachable!("all counters are here"),
-    }
+    now(engine.decide(&request)).unwrap().allowed
 }
 
 /// An engine with an observer, on a clock that the test sets.

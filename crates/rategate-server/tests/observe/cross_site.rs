@@ -1,25 +1,19 @@
 //! Requests that a real browser lets pages of other sites make to a service on the same machine.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::thread;
 use std::time::Duration;
 
-use rategate_server::config::load_text;
-use rategate_server::net::Address;
-use rategate_server::serve::{Running, Start, start};
 use serde_json::json;
 
 use crate::observe::browser::Browser;
+use crate::serve::clients::Service;
 
-const RULES: &str = "[server]\nresp = []\ngrpc = []\nhttp = \"127.0.0.1:0\"\n\
-    [[rule]]\nname = \"api\"\nmatch = [\"user\"]\nlimit = \"5/h\"\n";
-
-fn serve() -> (Running, SocketAddr) {
-    let loaded = load_text("rategate.toml", RULES).unwrap();
-    let running = start(Start { loaded, files: None, signals: false }).unwrap();
-    let Address::Tcp(at) = running.listening()[0].address else { panic!("no port") };
-    (running, at)
+fn serve() -> (Service, SocketAddr) {
+    let service = Service::of("[[rule]]\nname = \"api\"\nmatch = [\"user\"]\nlimit = \"5/h\"\n");
+    let at = service.at("http").parse().unwrap();
+    (service, at)
 }
 
 /// Serves a site with nothing but an empty page.
@@ -40,18 +34,8 @@ fn elsewhere() -> SocketAddr {
     at
 }
 
-/// Returns the permits left, through a request of a program.
-fn left(at: SocketAddr) -> serde_json::Value {
-    let body = r#"{"verb":"peek","rule":"api","key":"ann"}"#;
-    let mut stream = TcpStream::connect(at).unwrap();
-    let head = "POST /v1/check HTTP/1.1\r\nhost: any\r\nconnection: close";
-    write!(stream, "{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
-    let mut reported = String::new();
-    stream.read_to_string(&mut reported).unwrap();
-    let (_, answer) = reported.split_once("\r\n\r\n").unwrap();
-    let answer: serde_json::Value = serde_json::from_str(answer).unwrap();
-    answer["items"][0]["remaining"].clone()
-}
+/// What a program sees that looks: nothing was taken.
+const ALL_LEFT: &str = "{verb: peek, rule: api, key: ann} => [{remaining: 5}]";
 
 /// Returns a script with all requests that a page can send without a preflight, which ends when
 /// all have ended.
@@ -86,20 +70,20 @@ fn attack(service: &str) -> String {
 
 #[test]
 fn a_page_of_another_site_takes_nothing() {
-    let ((_running, at), other) = (serve(), elsewhere());
+    let ((service, at), other) = (serve(), elsewhere());
     let mut browser = Browser::start();
     // Another site, another port of the same one, and one with its own name.
     for site in ["localhost", "127.0.0.1", "evil.example"] {
         browser.open(&format!("http://{site}:{}/", other.port()));
         browser.until(&format!("location.hostname === '{site}' && document.body"));
         assert_eq!(browser.eval(&attack(&format!("http://{at}"))), json!("over"));
-        assert_eq!(left(at), json!(5), "{site}");
+        service.play(ALL_LEFT);
     }
 }
 
 #[test]
 fn a_name_that_comes_to_point_here_reads_and_takes_nothing() {
-    let (_running, at) = serve();
+    let (service, at) = serve();
     let mut browser = Browser::start();
     // A public document of the service's own origin stands for the page that the attacker served
     // before.
@@ -113,7 +97,8 @@ fn a_name_that_comes_to_point_here_reads_and_takes_nothing() {
         r#"{ method: 'POST', referrerPolicy: 'no-referrer', body: '{"rule":"api","key":"ann"}' }"#;
     let reported =
         browser.eval(&format!("fetch('/v1/check', {take}).then((answer) => answer.status)"));
-    assert_eq!((reported, left(at)), (json!(421), json!(5)));
+    assert_eq!(reported, json!(421));
+    service.play(ALL_LEFT);
     let reported =
         browser.eval("fetch('/v1/auth?rule=api&key=ann').then((answer) => answer.status)");
     assert_eq!(reported, json!(204), "what is not closed, and the decision says so");

@@ -10,6 +10,7 @@ use rategate_server::engine::{Lease, LeaseVerb, UniqueId};
 use rategate_server::rule::{DisplayLimit, Enforcement, Limit, Rule, RuleSet, Unit};
 use serde_json::json;
 
+use crate::engine::common::now;
 use crate::observe::browser::Browser;
 use crate::observe::common::{Bench, SECOND_NS, Site, bucket, rule, take};
 
@@ -57,10 +58,7 @@ fn open(browser: &mut Browser, site: &Site, rule: &str) {
 fn hold(site: &Site, rule: &str, values: &[&[u8]]) -> bool {
     let name = UniqueId::random();
     let lease = Lease { name, rule, values, permits: 1 };
-    match site.engine.lease(LeaseVerb::Take, &lease) {
-        rategate_server::engine::Decided::Now(answer) => answer.unwrap().allowed,
-        rategate_server::engine::Decided::Later(_) => unreachable!("all counters are here"),
-    }
+    now(site.engine.lease(LeaseVerb::Take, &lease)).unwrap().allowed
 }
 
 /// Makes more calls than pass, for two seconds.

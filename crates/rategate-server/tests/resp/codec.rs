@@ -8,18 +8,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use rategate_server::protocol::resp::{Bounds, Broken, RespWriter, Version};
 
+use crate::resp::client::command;
 use crate::resp::codec_laws::{Parsed, parse_pieces};
-
-/// Encodes words as a client does.
-fn command<W: AsRef<[u8]>>(words: &[W]) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut writer = RespWriter::new(&mut out, Version::Two);
-    writer.array(words.len());
-    for word in words {
-        writer.bulk(word.as_ref());
-    }
-    out
-}
 
 fn whole(bytes: &[u8]) -> Parsed {
     parse_pieces(bytes, &[usize::MAX], &Bounds::default()).0

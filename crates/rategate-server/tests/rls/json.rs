@@ -1,11 +1,8 @@
 //! `POST /json`.
 
-use std::sync::Arc;
+use rategate_server::protocol::rls::{Options, json};
 
-use rategate_server::engine::{Answer, Decided, ItemResult, Request, Verdict};
-use rategate_server::protocol::rls::{Decide, Options, json};
-
-use crate::rls::common::{engine, rule, rules, runtime};
+use crate::rls::common::{engine, rules, runtime};
 
 fn ask(text: &str) -> (u16, String) {
     let (engine, _) = engine(rules());
@@ -86,45 +83,4 @@ fn more_than_can_be_decided_is_not_read() {
         let entries = format!(r#"{{"domain":"edge","descriptors":[{{"entries":[{many}]}}]}}"#);
         assert_eq!(ask(&entries), denied);
     }
-}
-
-/// An engine with a fixed verdict.
-struct FixedVerdict(Verdict, Option<u64>);
-
-impl Decide for FixedVerdict {
-    fn decide(&self, _: &Request<'_>) -> Decided {
-        let rule = Arc::new(rule("held", &[("held", "")], 5));
-        let (display_limit, rule) = (Some(rule.display_limit), Some(rule));
-        let (verdict, remaining) = (self.0, self.1);
-        let result = ItemResult {
-            rule,
-            display_limit,
-            verdict,
-            limit: 5,
-            remaining,
-            debt: 0,
-            reset_after_ns: u64::MAX,
-            store_ns: None,
-            detail: None,
-        };
-        let allowed = !verdict.is_over();
-        Decided::Now(Ok(Answer { allowed, results: std::iter::once(result).collect() }))
-    }
-}
-
-/// Envoy would report 584 years to clients, and that nothing is left.
-#[test]
-fn unknown_values_are_left_out() {
-    let text = br#"{"domain":"edge","descriptors":[{"entries":[{"key":"held","value":"x"}]}]}"#;
-    let options = Options { headers: Some(Arc::default()), ..Options::default() };
-    let body_of = |fixed: FixedVerdict| runtime().block_on(json(text, &fixed, &options, true)).body;
-    let never = body_of(FixedVerdict(Verdict::Granted, Some(4)));
-    assert!(never.contains(r#""limitRemaining":4"#), "{never}");
-    assert!(!never.contains("Reset"), "{never}");
-    let unavailable =
-        body_of(FixedVerdict(Verdict::Unavailable { admitted: true, retry_after_ns: None }, None));
-    assert_eq!(unavailable, r#"{"overallCode":"OK","statuses":[{"code":"OK"}]}"#);
-    let unavailable =
-        body_of(FixedVerdict(Verdict::Unavailable { admitted: false, retry_after_ns: None }, None));
-    assert_eq!(unavailable, r#"{"overallCode":"OVER_LIMIT","statuses":[{"code":"OVER_LIMIT"}]}"#);
 }

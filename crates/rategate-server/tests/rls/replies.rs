@@ -117,7 +117,7 @@ fn a_descriptor_has_the_status_of_the_strictest_of_several_limits() {
 }
 
 /// A decision that arrives later, about an item of a rule with metadata.
-struct Later(Verdict);
+struct Later(Verdict, Option<u64>);
 
 impl Decide for Later {
     fn decide(&self, request: &Request<'_>) -> Decided {
@@ -132,9 +132,9 @@ impl Decide for Later {
             rule: Some(Arc::new(rule)),
             verdict: self.0,
             limit: 5,
-            remaining: None,
+            remaining: self.1,
             debt: 0,
-            reset_after_ns: 0,
+            reset_after_ns: u64::MAX,
             store_ns: None,
             detail: None,
         };
@@ -163,10 +163,26 @@ fn a_decision_of_a_store_has_metadata_if_it_did_not_deny() {
         (Verdict::Unlimited, &request),
         (Verdict::Unmatched, &request),
     ] {
-        let answer = runtime().block_on(json(text, &Later(verdict), &all(), true));
+        let answer = runtime().block_on(json(text, &Later(verdict, None), &all(), true));
         let body: Value = serde_json::from_str(&answer.body).unwrap();
         assert_eq!(&body["dynamicMetadata"], expected, "{verdict:?}");
-        let without = runtime().block_on(json(text, &Later(verdict), &Options::default(), true));
+        let without =
+            runtime().block_on(json(text, &Later(verdict, None), &Options::default(), true));
         assert!(!without.body.contains("Metadata"), "off by default");
+    }
+}
+
+/// Envoy would report 584 years to clients, and that nothing is left.
+#[test]
+fn unknown_values_are_left_out() {
+    let text = br#"{"domain":"edge","descriptors":[{"entries":[{"key":"far","value":"x"}]}]}"#;
+    let options = Options { headers: Some(Arc::default()), ..Options::default() };
+    let body_of = |fixed: Later| runtime().block_on(json(text, &fixed, &options, true)).body;
+    let never = body_of(Later(Verdict::Granted, Some(4)));
+    assert!(never.contains(r#""limitRemaining":4"#) && !never.contains("Reset"), "{never}");
+    for (admitted, code) in [(true, "OK"), (false, "OVER_LIMIT")] {
+        let unavailable = Verdict::Unavailable { admitted, retry_after_ns: None };
+        let expected = format!(r#"{{"overallCode":"{code}","statuses":[{{"code":"{code}"}}]}}"#);
+        assert_eq!(body_of(Later(unavailable, None)), expected);
     }
 }

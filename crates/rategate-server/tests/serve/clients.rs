@@ -162,6 +162,15 @@ impl Rls {
         Ok(self.ask("edge", &[descriptor(entries)], hits)?.overall_code)
     }
 
+    /// Returns the limit that decides calls of `ann`, and what is left after one of that many hits.
+    pub(crate) fn left(&self, domain: &str, key: &str, hits: u32) -> Option<(u32, u32)> {
+        let response = self.ask(domain, &[descriptor(&[(key, "ann")])], hits).unwrap();
+        let status = &response.statuses[0];
+        let limit = status.current_limit.as_ref()?.requests_per_unit;
+        assert_eq!(response.overall_code, 1);
+        Some((limit, status.limit_remaining))
+    }
+
     /// Returns the status of `grpc.health.v1.Health/Check`, of the server as a whole.
     pub(crate) fn health(&self) -> i32 {
         let mut client = HealthClient::new(self.channel.clone());

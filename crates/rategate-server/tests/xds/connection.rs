@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 
-use super::stub::{Rls, Stub, free_port, limits, put, table};
+use super::stub::{Stub, free_port, limits, put, table};
 use crate::serve::clients::{Service, until};
 
 fn connected(service: &Service) -> String {
@@ -23,7 +23,7 @@ fn a_control_plane_that_is_killed_and_started_again_is_followed_again() {
     let service = Service::of(&table(port));
     stub.request();
     stub.accepts("7", &[limits("edge", &[("user", 10)])]);
-    let mut rls = Rls::new(&service.at("grpc"));
+    let rls = service.rls();
     assert_eq!(rls.left("edge", "user", 1), Some((10, 9)));
     assert_eq!(connected(&service), "1");
     drop(stub);
@@ -141,7 +141,7 @@ fn both_ends_show_certificates() {
     let service = Service::of(&format!("{}{tls}", table(stub.port)));
     stub.request();
     stub.accepts("1", &[limits("edge", &[("user", 10)])]);
-    assert_eq!(Rls::new(&service.at("grpc")).left("edge", "user", 1), Some((10, 9)));
+    assert_eq!(service.rls().left("edge", "user", 1), Some((10, 9)));
 }
 
 #[test]

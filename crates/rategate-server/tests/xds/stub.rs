@@ -17,17 +17,11 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use prost_types::Any;
-use rategate_server::messages::descriptor::RateLimitDescriptor;
-use rategate_server::messages::descriptor::rate_limit_descriptor::Entry;
 use rategate_server::messages::discovery::{DiscoveryRequest, DiscoveryResponse};
-use rategate_server::messages::rls::rate_limit_response::Code;
-use rategate_server::messages::rls::rate_limit_service_client as rls_client;
-use rategate_server::messages::rls::{RateLimitRequest, RateLimitResponse};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc as tasks, oneshot};
 use tokio_rustls::TlsAcceptor;
-use tonic::transport::{Channel, Endpoint};
 
 use super::xds_messages::{TheirConfig, TheirDescriptor, TheirPolicy};
 use crate::serve::clients::PATIENCE;
@@ -257,43 +251,6 @@ pub(super) fn table(port: u16) -> String {
         "[xds]\nserver = \"127.0.0.1:{port}\"\nnode = \"envoy-ratelimit\"\n\
          connect_retry = \"20ms\"\nbackoff = \"50ms\"\nmax_backoff = \"200ms\"\n"
     )
-}
-
-/// A client of Envoy's service.
-pub(super) struct Rls {
-    runtime: tokio::runtime::Runtime,
-    client: rls_client::RateLimitServiceClient<Channel>,
-}
-
-impl Rls {
-    pub(super) fn new(target: &str) -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let endpoint = Endpoint::from_shared(format!("http://{target}")).unwrap();
-        let channel = runtime.block_on(endpoint.timeout(PATIENCE).connect()).unwrap();
-        Self { runtime, client: rls_client::RateLimitServiceClient::new(channel) }
-    }
-
-    /// Makes a call of that many hits for a value of a key.
-    pub(super) fn call(&mut self, domain: &str, key: &str, hits: u32) -> RateLimitResponse {
-        let entry = Entry { key: key.into(), value: "ann".into() };
-        let descriptor =
-            RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
-        let request = RateLimitRequest {
-            domain: domain.to_owned(),
-            descriptors: vec![descriptor],
-            hits_addend: hits,
-        };
-        self.runtime.block_on(self.client.should_rate_limit(request)).unwrap().into_inner()
-    }
-
-    /// Returns the limit that decides such calls, and what is left after one of that many hits.
-    pub(super) fn left(&mut self, domain: &str, key: &str, hits: u32) -> Option<(u32, u32)> {
-        let response = self.call(domain, key, hits);
-        let status = &response.statuses[0];
-        let limit = status.current_limit.as_ref()?.requests_per_unit;
-        assert_eq!(response.overall_code(), Code::Ok);
-        Some((limit, status.limit_remaining))
-    }
 }
 
 /// Returns the port of an address without a listener.

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::stub::{Rls, Stub, hourly, limits, table};
+use super::stub::{Stub, hourly, limits, table};
 use super::xds_messages::TheirDescriptor;
-use crate::serve::clients::{Service, until};
+use crate::serve::clients::{Rls, Service, until};
 
 /// A service that follows a control plane, and has accepted one configuration.
 fn started(configs: &[super::xds_messages::TheirConfig]) -> (Stub, Service, Rls) {
@@ -14,13 +14,13 @@ fn started(configs: &[super::xds_messages::TheirConfig]) -> (Stub, Service, Rls)
     assert_eq!((&*first.version_info, &*first.response_nonce), ("", ""));
     assert_eq!(first.node.unwrap().id, "envoy-ratelimit");
     stub.accepts("1", configs);
-    let rls = Rls::new(&service.at("grpc"));
+    let rls = service.rls();
     (stub, service, rls)
 }
 
 #[test]
 fn rules_of_a_control_plane_decide_and_a_change_keeps_their_counters() {
-    let (stub, _service, mut rls) = started(&[limits("edge", &[("user", 10)])]);
+    let (stub, _service, rls) = started(&[limits("edge", &[("user", 10)])]);
     assert_eq!(rls.left("edge", "user", 4), Some((10, 6)));
     stub.accepts("2", &[limits("edge", &[("user", 20), ("path", 5)])]);
     assert_eq!(rls.left("edge", "user", 1), Some((20, 15)), "five of ten were counted");
@@ -29,7 +29,7 @@ fn rules_of_a_control_plane_decide_and_a_change_keeps_their_counters() {
 
 #[test]
 fn a_new_configuration_is_in_force_in_less_than_a_tenth_of_a_second() {
-    let (stub, _service, mut rls) = started(&[limits("edge", &[("user", 1_000_000)])]);
+    let (stub, _service, rls) = started(&[limits("edge", &[("user", 1_000_000)])]);
     let mut times: Vec<Duration> = (0..9)
         .map(|nth| {
             let permits = 2_000_000 + nth;
@@ -53,7 +53,7 @@ fn a_new_configuration_is_in_force_in_less_than_a_tenth_of_a_second() {
 
 #[test]
 fn a_domain_that_leaves_is_removed_and_another_stays() {
-    let (stub, _service, mut rls) =
+    let (stub, _service, rls) =
         started(&[limits("a", &[("user", 10)]), limits("b", &[("user", 10)])]);
     assert_eq!(rls.left("a", "user", 1), Some((10, 9)));
     assert_eq!(rls.left("b", "user", 1), Some((10, 9)));
@@ -70,7 +70,7 @@ fn domains_of_several_resources_are_merged_where_configured() {
     let service = Service::of(&format!("{}[grpc]\nmerge_domains = true\n", table(stub.port)));
     stub.request();
     stub.accepts("1", &[limits("edge", &[("user", 10)]), limits("edge", &[("path", 20)])]);
-    let mut rls = Rls::new(&service.at("grpc"));
+    let rls = service.rls();
     assert_eq!(rls.left("edge", "user", 1), Some((10, 9)));
     assert_eq!(rls.left("edge", "path", 1), Some((20, 19)));
 }
@@ -89,7 +89,7 @@ fn a_limit_in_shadow_denies_nothing() {
         descriptors: vec![inner],
         ..super::xds_messages::TheirConfig::default()
     };
-    let (_stub, _service, mut rls) = started(&[config]);
+    let (_stub, _service, rls) = started(&[config]);
     for left in [0, 0, 0] {
         assert_eq!(rls.left("edge", "user", 1), Some((1, left)), "shadow denies nothing");
     }
@@ -103,37 +103,24 @@ fn the_service_is_ready_with_its_first_configuration() {
     let ready = || service.http().get("/readyz").0;
     let healthy = || service.http().get("/healthcheck").0;
     assert_eq!((ready(), healthy()), (503, 500));
-    assert_eq!(health(&service), 2, "not serving");
+    assert_eq!(service.rls().health(), 2, "not serving");
     stub.accepts("1", &[limits("edge", &[("user", 10)])]);
-    assert_eq!((ready(), healthy(), health(&service)), (200, 200, 1));
+    assert_eq!((ready(), healthy(), service.rls().health()), (200, 200, 1));
     // It stays ready without the control plane.
     drop(stub);
     until("the end of the stream", || {
         service.metric("rategate_xds_connected").as_deref() == Some("0")
     });
-    assert_eq!((ready(), healthy(), health(&service)), (200, 200, 1));
+    assert_eq!((ready(), healthy(), service.rls().health()), (200, 200, 1));
 }
 
 #[test]
 fn a_start_can_be_forced() {
     let table = format!("{}force_start = true\n", table(super::stub::free_port()));
     let service = Service::of(&table);
-    assert_eq!((service.http().get("/readyz").0, health(&service)), (200, 1));
-    assert_eq!(Rls::new(&service.at("grpc")).left("edge", "user", 1), None);
+    assert_eq!((service.http().get("/readyz").0, service.rls().health()), (200, 1));
+    assert_eq!(service.rls().left("edge", "user", 1), None);
     assert_eq!(service.metric("rategate_config_loads_total{outcome=\"loaded\"}").unwrap(), "0");
-}
-
-/// Returns the status of `grpc.health.v1.Health/Check`.
-fn health(service: &Service) -> i32 {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let endpoint =
-            tonic::transport::Endpoint::from_shared(format!("http://{}", service.at("grpc")));
-        let channel = endpoint.unwrap().connect().await.unwrap();
-        let mut client = tonic_health::pb::health_client::HealthClient::new(channel);
-        let request = tonic_health::pb::HealthCheckRequest::default();
-        client.check(request).await.unwrap().into_inner().status
-    })
 }
 
 #[test]
@@ -146,12 +133,12 @@ fn counters_survive_a_restart_of_the_service() {
     let mut service = Service::of(&table);
     stub.request();
     stub.accepts("1", &configs);
-    assert_eq!(Rls::new(&service.at("grpc")).left("edge", "user", 4), Some((10, 6)));
+    assert_eq!(service.rls().left("edge", "user", 4), Some((10, 6)));
     service.restart();
     stub.request();
     stub.accepts("1", &configs);
     until("the service is ready", || service.http().get("/readyz").0 == 200);
-    assert_eq!(Rls::new(&service.at("grpc")).left("edge", "user", 1), Some((10, 5)));
+    assert_eq!(service.rls().left("edge", "user", 1), Some((10, 5)));
 }
 
 /// With a start that is forced, calls come before the rules, and the file is read with those. What
@@ -167,25 +154,22 @@ fn ids_survive_a_restart_that_serves_before_it_has_rules() {
         path.display()
     );
     let configs = [limits("edge", &[("user", 10)])];
-    let charge = |service: &Service, number: u8| {
-        let body = serde_json::json!({
-            "verb": "charge", "once": format!("{number:032x}"),
-            "items": [{ "limit": "10/h", "key": format!("{number}"), "permits": 4 }],
-        });
-        let (status, answer) = service.http().post("/v1/check", &body.to_string());
-        assert_eq!(status, 200, "{answer}");
-        let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
-        answer["repeated"].as_bool().unwrap()
+    let charge = |service: &Service, number: u8, repeated: bool| {
+        service.play(&format!(
+            "{{verb: charge, once: ${number}, items: [{{limit: 10/h, key: k{number}, permits: 4}}]}}
+                => {{repeated: {repeated}}}"
+        ));
     };
     let mut service = Service::of(&table);
     stub.request();
     stub.accepts("1", &configs);
     until("the file is kept", || path.exists());
-    assert!(!charge(&service, 1));
+    charge(&service, 1, false);
     service.restart();
     stub.request();
-    assert!(!charge(&service, 2), "before there are rules");
+    // Before there are rules; what was sent to the process before is sent again.
+    charge(&service, 2, false);
     stub.accepts("1", &configs);
-    assert!(charge(&service, 1), "it is sent again");
-    assert!(charge(&service, 2));
+    charge(&service, 1, true);
+    charge(&service, 2, true);
 }

@@ -115,47 +115,13 @@ mod tests {
 
     use super::*;
     use crate::engine::ItemResult;
-    use crate::rule::{DisplayLimit, Enforcement, Limit, OnUnavailable, Origin, Rule, Unit};
+    use crate::rule::Rule;
 
     fn result(name: &str, location: CounterLocation, verdict: Verdict) -> ItemResult {
-        let rule = Rule {
-            name: name.into(),
-            envoy_name: "".into(),
-            domain: "d".into(),
-            entries: Vec::new(),
-            dimension: None,
-            also: Vec::new(),
-            counts: crate::rule::Counts::Permits,
-            limit: Limit::Nothing,
-            display_limit: DisplayLimit { permits: 1, multiplier: 1, unit: Unit::Second },
-            over: crate::rule::Over::Refuse,
-            debt: rategate::charge::Debt::FORGOTTEN,
-            enforcement: Enforcement::All,
-            quota: false,
-            replaces: Vec::new(),
-            metadata: None,
-            detailed_metric: false,
-            schedule: Vec::new(),
-            location,
-            held_ns: 1,
-            on_unavailable: OnUnavailable::Deny,
-            look: crate::rule::Look::Debt,
-            hold_bounds: crate::rule::HoldBounds::DEFAULT,
-            max_keys: None,
-            origin: Origin::default(),
-        };
-        let rule = Some(Arc::new(rule));
-        ItemResult {
-            rule,
-            display_limit: None,
-            verdict,
-            limit: 1,
-            remaining: None,
-            debt: 0,
-            reset_after_ns: 0,
-            store_ns: None,
-            detail: None,
-        }
+        let text = format!("[[rule]]\nname = \"{name}\"\nlimit = \"never\"\n");
+        let loaded = crate::config::load_text("a.toml", &text).unwrap();
+        let rule = Rule { location, ..loaded.rules.rules[0].clone() };
+        ItemResult { rule: Some(Arc::new(rule)), verdict, ..ItemResult::WITHOUT_CAPACITY }
     }
 
     fn denied(wait_ns: u64, enforced: bool) -> Verdict {

@@ -151,20 +151,3 @@ impl Written {
 
 /// The error for a lease of anything but one rule.
 const ONE_RULE: &str = "a lease is of one rule: `rule`, `key` and `permits`";
-
-#[cfg(test)]
-mod tests {
-    use super::{CheckRequest, Counter, Verb};
-
-    #[test]
-    fn one_item_or_several() {
-        let one =
-            CheckRequest::read(br#"{"rule":"r","key":"42","permits":3,"verb":"peek"}"#).unwrap();
-        assert_eq!((one.verb, one.items.len(), one.listed), (Verb::Peek, 1, false));
-        assert_eq!(one.items[0].permits(), 3);
-        assert!(matches!(&one.items[0].counter, Counter::Rule { name, .. } if name == "r"));
-        let two = br#"{"items":[{"limit":"1/s","key":"a"},{"domain":"d","descriptor":{"k":"v"}}]}"#;
-        let two = CheckRequest::read(two).unwrap();
-        assert_eq!((two.verb, two.items.len(), two.listed), (Verb::Take, 2, true));
-    }
-}

@@ -50,16 +50,3 @@ pub(super) fn quoted(text: &str) -> String {
     let more = if start.len() < text.len() { "..." } else { "" };
     format!("{start:?}{more}")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::Invalid;
-
-    #[test]
-    fn long_words_of_a_caller_are_clipped() {
-        let invalid = Invalid::at("", "ä".repeat(300));
-        assert_eq!(invalid.detail.len(), 403);
-        assert!(invalid.detail.ends_with("ä..."));
-        assert_eq!(Invalid::at("/a", "short").detail, "short");
-    }
-}

@@ -37,23 +37,3 @@ fn decoded(text: &str) -> Cow<'_, [u8]> {
     }
     percent_decode_str(&text.replace('+', " ")).collect::<Vec<u8>>().into()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::pairs;
-
-    #[test]
-    fn queries_are_read_as_they_are_written() {
-        let read = |query| -> Vec<(Vec<u8>, Vec<u8>)> {
-            pairs(query).map(|(name, value)| (name.into_owned(), value.into_owned())).collect()
-        };
-        let pair = |name: &str, value: &[u8]| (name.as_bytes().to_vec(), value.to_vec());
-        assert_eq!(read("a=b&&c=d%2Fe+f"), [pair("a", b"b"), pair("c", b"d/e f")]);
-        assert_eq!(read("key=%00%ff&k%65y"), [pair("key", b"\x00\xff"), pair("key", b"")]);
-        assert_eq!(
-            read("a=%&b=%4&c=%zz&d==="),
-            [pair("a", b"%"), pair("b", b"%4"), pair("c", b"%zz"), pair("d", b"==")]
-        );
-        assert!(read("").is_empty());
-    }
-}

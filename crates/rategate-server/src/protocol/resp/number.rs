@@ -66,34 +66,19 @@ mod tests {
 
     #[test]
     fn numbers_are_read_as_the_standard_library_reads_them() {
-        let texts = [
-            "",
-            "0",
-            "-0",
-            "+5",
-            "007",
-            "-",
-            "+",
-            "1.0",
-            "1e3",
-            " 1",
-            "1 ",
-            "0x10",
-            "9223372036854775807",
-            "9223372036854775808",
-            "-9223372036854775808",
-            "-9223372036854775809",
-            "999999999999999999",
-            "1000000000000000000",
-            "0000000000000000000000000000001",
-            "18446744073709551616",
-            "--1",
-            "+-1",
-            "1\0",
-            "1:",
-            "1/",
-            "\u{661}",
-        ];
+        // All short texts of what numbers are made of and of others, and the borders.
+        const LETTERS: [char; 11] = ['+', '-', '0', '1', '9', ' ', '.', ':', '/', '\0', '\u{661}'];
+        let mut texts = vec![String::new()];
+        for _ in 0..4 {
+            let longer = |text: &String| LETTERS.map(|letter| format!("{text}{letter}"));
+            let more: Vec<_> = texts.iter().flat_map(longer).collect();
+            texts.extend(more);
+        }
+        let borders = [i64::MAX.into(), i128::from(i64::MAX) + 1, i64::MIN.into(), u64::MAX.into()];
+        texts.extend(
+            borders.iter().flat_map(|border| [format!("{border}"), format!("{border:030}")]),
+        );
+        texts.push((i128::from(i64::MIN) - 1).to_string());
         for text in texts {
             assert_eq!(integer(text.as_bytes()), text.parse().ok(), "{text:?}");
         }

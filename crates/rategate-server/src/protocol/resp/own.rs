@@ -383,20 +383,6 @@ mod tests {
         assert_eq!(word(Verdict::Unlimited), "unlimited");
     }
 
-    #[test]
-    fn arguments_that_are_not_utf8_are_reported() {
-        let mut out = Vec::new();
-        let mut reply = RespWriter::new(&mut out, Version::Two);
-        assert_eq!(or_error(rule_name(b"one"), &mut reply), Some("one"));
-        assert_eq!(or_error(permits(b"3"), &mut reply), Some(3));
-        assert_eq!(or_error(rule_name(b"\xff"), &mut reply), None);
-        assert_eq!(or_error(permits(b"-3"), &mut reply), None);
-        let write_fields = "-ERR a rule's name is text in UTF-8\r\n\
-                    -ERR permits is not an integer or out of range: '-3'; write a whole number \
-                    from 0 to 18446744073709551615\r\n";
-        assert_eq!(String::from_utf8(out).unwrap(), write_fields);
-    }
-
     fn written(result: ItemResult) -> String {
         let answer = Answer { allowed: true, results: smallvec::smallvec![result] };
         let mut out = Vec::new();
@@ -411,15 +397,10 @@ mod tests {
     fn waits_are_rounded_up() {
         let denied = Verdict::Denied { retry_after_ns: 1_000_001.try_into().ok(), enforced: true };
         let result = ItemResult {
-            rule: None,
-            display_limit: None,
             verdict: denied,
-            limit: 5,
             remaining: None,
-            debt: 0,
             reset_after_ns: 2_000_001,
-            store_ns: None,
-            detail: None,
+            ..ItemResult::WITHOUT_CAPACITY
         };
         let text = written(result.clone());
         assert!(text.starts_with("*18 $4 rule $-1 $7 allowed :1 $7 verdict $6 denied "), "{text}");
