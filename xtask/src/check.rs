@@ -43,7 +43,7 @@ const EXAMPLES: [&str; 2] = ["rategate", "rategate-tower"];
 /// between reservation and commit, and hostile samples for each limit that follows them.
 const LONG: [(&str, &str); 5] = [
     ("RATEGATE_STRESS_MINUTES", "10"),
-    ("RATEGATE_DENIALS", "100000"),
+    ("RATEGATE_DENIALS", "25000"),
     ("RATEGATE_TRACES", "2000"),
     ("RATEGATE_KILLED", "60"),
     ("RATEGATE_SAMPLES", "1000000"),
@@ -52,9 +52,9 @@ const LONG: [(&str, &str); 5] = [
 const LONG_TESTS: &str = "nextest run --release --profile long --workspace --all-features --run-ignored all -E \
      test(/for_the_configured_duration|denials_in_debt|at_which_calls_pass|killed_client|bounds|hostile|no_field|plain_sums|^rls::(traces|recorded)/)";
 
-/// Ten thousand nodes that keep one limit through faults, and a million fleets that count
-/// reservations once.
-const FLEETS: [&str; 2] = ["crowd", "reservations"];
+/// A million fleets that count reservations once.
+const FLEETS: &str = "run --quiet --release --package rategate-testkit --example fleet -- \
+     reservations 1000000";
 
 /// Runs every step, prints how long each took, and ends with the tests' own count.
 pub(crate) fn run(at: &Workspace, all: bool) -> Result<()> {
@@ -93,8 +93,7 @@ pub(crate) fn quick_tests(at: &Workspace) -> Result<()> {
 
 /// The tests whose length is told to them, and the simulations that are too long for tests.
 pub(crate) fn long_tests(at: &Workspace) -> Result<()> {
-    let fleet = "run --quiet --release --package rategate-testkit --example fleet --";
-    FLEETS.iter().try_for_each(|play| at.cargo(&format!("{fleet} {play}")).run())?;
+    at.cargo(FLEETS).run()?;
     Ok(at.cargo(LONG_TESTS).envs(LONG).run()?)
 }
 

@@ -6,9 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use rategate_redis::client::{self, Config, RedisStore};
-use rategate_testkit::conformance::{
-    Arena, calendars, debts, flight, laws, once, reservations, scenarios, traffic,
-};
+use rategate_testkit::conformance::{Arena, cases, flight, laws, reservations, scenarios, traffic};
 use rategate_testkit::redis::{Brand, Server};
 
 const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/scenarios");
@@ -53,37 +51,38 @@ fn laws_hold() {
 
 #[test]
 fn traffic_is_decided_as_by_the_core() {
-    Redis::each().for_each(|arena| traffic::suite(&arena));
-}
-
-#[test]
-fn charges_are_booked_as_by_the_core() {
-    Redis::each().for_each(|arena| traffic::charges(&arena));
+    for arena in Redis::each() {
+        println!("{} decisions compared", traffic::suite(&arena, cases::limits()));
+    }
 }
 
 /// The clock of this machine is years away from the store's in nearly all of it.
 #[test]
 fn calendars_are_decided_as_by_the_core() {
     for arena in Redis::each() {
-        println!("{} decisions of calendars compared", calendars::suite(&arena));
+        println!("{} decisions of calendars compared", traffic::suite(&arena, cases::calendars()));
     }
 }
 
 #[test]
 fn calendars_are_charged_as_by_the_core() {
     for arena in Redis::each() {
-        println!("{} decisions and charges of calendars compared", calendars::charges(&arena));
+        let denials = traffic::charges(&arena, cases::calendars(), 0);
+        println!("{denials} denials in debts of calendars");
     }
 }
 
-/// `RATEGATE_DENIALS` says how many of each set of limits: a hundred thousand take an hour.
+/// `RATEGATE_DENIALS` says how many of each set of limits, for each way in which a debt ends.
 #[test]
-fn denials_in_debt_name_the_instant_at_which_calls_pass() {
+fn charges_are_booked_and_denials_in_debt_name_the_instant_at_which_calls_pass() {
     let said = std::env::var("RATEGATE_DENIALS").ok();
-    let each = said.map_or(150, |said| said.parse().expect("RATEGATE_DENIALS is a number"));
+    let each = said.map_or(0, |said| said.parse().expect("RATEGATE_DENIALS is a number"));
     thread::scope(|scope| {
         for arena in Redis::each() {
-            scope.spawn(move || println!("{} denials in debt", debts::suite(&arena, each)));
+            scope.spawn(move || {
+                let denials = traffic::charges(&arena, cases::limits(), each);
+                println!("{denials} denials in debt");
+            });
         }
     });
 }
@@ -97,13 +96,6 @@ fn estimates_are_held_as_by_the_core() {
 fn crowds_of_holds_end_as_by_the_core() {
     for arena in Redis::each() {
         println!("{} estimates held in crowds", reservations::crowds(&arena, 12));
-    }
-}
-
-#[test]
-fn requests_with_an_id_count_once() {
-    for arena in Redis::each() {
-        println!("{} requests counted once", once::suite(&arena));
     }
 }
 

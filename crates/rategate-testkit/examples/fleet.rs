@@ -247,7 +247,7 @@ fn failovers() -> String {
     let fails = Fault {
         at_ns: WARM_NS + 4_100 * MS,
         lasting_ns: 50 * MS,
-        kind: FaultKind::Failover { loses_ns: 100 * MS },
+        kind: FaultKind::Failover { loses_ns: 100 * MS, behind_ns: 0 },
     };
     for (name, leases) in [("exact", None), ("leased with the guard", Some(leased(200, 20, true)))]
     {

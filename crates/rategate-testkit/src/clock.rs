@@ -79,4 +79,31 @@ impl VirtualClock {
             .saturating_add(steps_ns);
         u64::try_from(reading_ns.max(0)).unwrap_or(u64::MAX)
     }
+    /// Returns the first true time at which a clock that only drifts shows `reading_ns` or more.
+    #[cfg(feature = "library")]
+    pub(crate) fn true_ns(&self, reading_ns: u64) -> u64 {
+        let ran_ns = i128::from(reading_ns.saturating_sub(self.start_ns));
+        let pace = 1_000_000 + i128::from(self.drift_ppm);
+        // t + floor(t d / 10^6) >= r exactly when t (10^6 + d) >= r 10^6.
+        u64::try_from((ran_ns * 1_000_000 + pace - 1).div_euclid(pace)).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(all(test, feature = "library"))]
+mod tests {
+    use super::VirtualClock;
+    use rategate_core::random::Random;
+
+    #[test]
+    fn a_reading_and_its_instant_agree() {
+        let mut random = Random::new(1);
+        for _ in 0..10_000 {
+            let drift_ppm = i64::try_from(random.bits() % 400_000).unwrap() - 200_000;
+            let clock = VirtualClock::new(random.bits() >> 20).drifting(drift_ppm);
+            let reading_ns = clock.start_ns() + (random.bits() >> 30);
+            let true_ns = clock.true_ns(reading_ns);
+            assert!(clock.reading_ns(true_ns) >= reading_ns, "{clock:?}");
+            assert!(true_ns == 0 || clock.reading_ns(true_ns - 1) < reading_ns, "{clock:?}");
+        }
+    }
 }

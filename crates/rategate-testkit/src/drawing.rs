@@ -7,7 +7,7 @@
 
 use crate::report::{Allowance, Outcome, Report};
 use crate::svg::{Anchor, RIGHT, Svg};
-use crate::tape::milliseconds;
+use crate::text::milliseconds;
 
 const LEFT: f64 = 60.0;
 const TOP: f64 = 64.0;

@@ -31,7 +31,7 @@ pub(crate) fn report(scenario: &Scenario, happened: Happened, steps: Vec<StepRep
         title: scenario.title.clone(),
         elapsed_ns: since(happened.end_ns),
         granted: grants.total(),
-        tape: happened.tape.into_text(),
+        tape: happened.tape,
         steps,
         operations: operations.collect(),
         sleeps: sleeps.map(|sleep| Sleep { at_ns: since(sleep.at_ns), ..sleep }).collect(),

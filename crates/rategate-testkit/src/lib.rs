@@ -90,7 +90,6 @@ mod judge;
 mod named;
 mod picture;
 mod steps;
-mod tape;
 mod text;
 mod wait_queue;
 

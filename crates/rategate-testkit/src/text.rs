@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
+use rategate_core::span::write_decimal;
+
 use crate::report::{Operation, Report, StepReport};
-use crate::tape::milliseconds;
 
 impl Report {
     /// Returns the report as text for people.
@@ -150,4 +151,12 @@ fn operation_row(operation: &Operation, has_late: bool) -> String {
 
 fn optional(ns: Option<u64>) -> String {
     ns.map_or_else(|| "-".to_owned(), milliseconds)
+}
+
+/// Returns milliseconds in their shortest decimal form.
+pub(crate) fn milliseconds(ns: u64) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = write_decimal(&mut text, ns, 1_000_000);
+    text
 }

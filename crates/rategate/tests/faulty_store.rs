@@ -15,7 +15,7 @@ use rategate::store::{
     StoreReply, StoreRequest, Unavailable, Verdict,
 };
 use rategate::{Clock, Concurrency, ManualClock, MonotonicClock, SlidingLog};
-use rategate_testkit::conformance::{Arena, flight, laws, reservations, traffic};
+use rategate_testkit::conformance::{Arena, cases, flight, laws, reservations, traffic};
 use rategate_testkit::faulty::{Fate, FaultyStore};
 
 const MS: u64 = 1_000_000;
@@ -114,7 +114,7 @@ impl Arena for Faultless {
 fn without_faults_it_is_the_store_itself() {
     let arena = Faultless(ManualClock::stepped());
     laws::suite(&arena);
-    traffic::suite(&arena);
+    traffic::suite(&arena, cases::limits());
     flight::suite(&arena);
     reservations::suite(&arena);
 }

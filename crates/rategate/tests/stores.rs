@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use rategate::ManualClock;
 use rategate::store::MemoryStore;
-use rategate_testkit::conformance::{
-    Arena, calendars, debts, flight, laws, once, reservations, scenarios, traffic,
-};
+use rategate_testkit::conformance::{Arena, cases, flight, laws, reservations, scenarios, traffic};
 
 const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/scenarios");
 
@@ -38,12 +36,7 @@ fn the_memory_store_keeps_the_laws() {
 
 #[test]
 fn the_memory_store_decides_as_the_core_does() {
-    traffic::suite(&InMemory::new());
-}
-
-#[test]
-fn the_memory_store_charges_as_the_core_does() {
-    traffic::charges(&InMemory::new());
+    traffic::suite(&InMemory::new(), cases::limits());
 }
 
 #[test]
@@ -59,25 +52,18 @@ fn the_memory_store_ends_crowds_of_holds() {
 }
 
 #[test]
-fn the_memory_store_counts_requests_once() {
-    assert!(once::suite(&InMemory::new()) > 1_000);
-}
-
-#[test]
 fn the_memory_store_keeps_calendars() {
-    let compared = calendars::suite(&InMemory::new()) + calendars::charges(&InMemory::new());
-    #[expect(clippy::print_stdout, reason = "the number of comparisons is a result")]
-    {
-        println!("{compared} decisions and charges of calendars compared");
-    }
+    let arena = InMemory::new();
+    assert!(traffic::suite(&arena, cases::calendars()) > 1_000);
+    assert!(traffic::charges(&arena, cases::calendars(), 0) > 1_000);
 }
 
 /// `RATEGATE_DENIALS` says how many of each set of limits.
 #[test]
-fn the_memory_store_names_the_instant_at_which_calls_pass() {
+fn the_memory_store_charges_and_names_the_instant_at_which_calls_pass() {
     let said = std::env::var("RATEGATE_DENIALS").ok();
-    let each = said.map_or(2_000, |said| said.parse().expect("RATEGATE_DENIALS is a number"));
-    let compared = debts::suite(&InMemory::new(), each);
+    let each = said.map_or(500, |said| said.parse().expect("RATEGATE_DENIALS is a number"));
+    let compared = traffic::charges(&InMemory::new(), cases::limits(), each);
     #[expect(clippy::print_stdout, reason = "the number of comparisons is a result")]
     {
         println!("{compared} denials in debt");

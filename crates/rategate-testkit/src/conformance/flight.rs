@@ -2,21 +2,19 @@
 //! a plain list.
 
 use fastrand::Rng;
-use rategate::Concurrency;
 use rategate::charge::{Charged, Debt, Settled};
 use rategate::store::{
     EndOutcome, LeaseId, ReservationEnd, ReservationId, ReserveVerdict, Rule, Verdict,
 };
 
 use super::Arena;
+use super::cases::{self, NOW_US, bucket};
 use super::client::{StoreClient, denied, granted, wait_us};
-use super::rules::{NOW_US, bucket};
 
 const LENGTH_US: u64 = 50_000;
 
 fn in_flight(permits: u64) -> Rule {
-    let length_ns = (LENGTH_US * 1_000).try_into().unwrap();
-    Rule::InFlight(Concurrency::new(permits), length_ns)
+    cases::in_flight(permits, LENGTH_US * 1_000)
 }
 
 /// Runs all checks of this module.

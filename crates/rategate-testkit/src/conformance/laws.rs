@@ -4,34 +4,34 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use rategate::FixedWindow;
 use rategate::error::ExceedsCapacity;
 use rategate::policy::Anchor;
 use rategate::store::{LeaseId, Receipt, Rule, Store as _, StoreError, Verdict};
-use rategate::{Concurrency, FixedWindow};
 
 use super::Arena;
+use super::cases::{self, NOW_US, SECOND_NS, window};
 use super::client::{StoreClient, denied, granted, wait_us};
-use super::rules::{self, NOW_US, SECOND_NS, window};
 
 /// Returns a bucket that earns one permit in 10 ms and grants `burst` at once.
 fn bucket(burst: u64) -> Rule {
-    rules::bucket("100/s", burst)
+    cases::bucket("100/s", burst)
 }
 
-pub(crate) fn log(permits: u64) -> Rule {
-    rules::log(permits, SECOND_NS, 1)
+fn log(permits: u64) -> Rule {
+    cases::log(permits, SECOND_NS, 1)
 }
 
 fn per_second(permits: u64) -> Rule {
-    rules::bucket(&format!("{permits}/s"), permits)
+    cases::bucket(&format!("{permits}/s"), permits)
 }
 
-pub(crate) fn in_flight(permits: u64) -> Rule {
-    Rule::InFlight(Concurrency::new(permits), SECOND_NS.try_into().unwrap())
+fn in_flight(permits: u64) -> Rule {
+    cases::in_flight(permits, SECOND_NS)
 }
 
 /// Returns the wait that a denial reports, in microseconds.
-pub(crate) fn wait_of(verdict: Verdict) -> Option<u64> {
+fn wait_of(verdict: Verdict) -> Option<u64> {
     wait_us(denied(verdict))
 }
 
@@ -198,7 +198,7 @@ pub fn what_comes_back_comes_back_to_all<A: Arena>(arena: &A) {
     let start_us = NOW_US - NOW_US % 1_000_000;
     arena.set_now_us(start_us);
     let store = arena.store();
-    let slow = rules::bucket("1/s", 5);
+    let slow = cases::bucket("1/s", 5);
     let both = StoreClient::new(&store, &[("b", slow), ("w", window(5, SECOND_NS))], "k");
     let grant = both.granted(4);
     // The bucket could take three back, but the window is another one by now.

@@ -33,18 +33,15 @@ use std::sync::Arc;
 
 use rategate::store::Store;
 
-pub mod calendars;
-pub mod debts;
+pub mod cases;
 pub mod flight;
 pub mod laws;
-pub mod once;
 pub mod reservations;
 pub mod scenarios;
 pub mod traffic;
 
 mod client;
-mod reservation_model;
-mod rules;
+mod model;
 mod story;
 
 pub use client::{denied, granted};
@@ -80,9 +77,8 @@ pub trait Arena {
 /// Panics where the store is wrong.
 pub fn suite(arena: &impl Arena) {
     laws::suite(arena);
-    traffic::suite(arena);
+    traffic::suite(arena, cases::limits());
     reservations::suite(arena);
-    once::suite(arena);
     reservations::crowds(arena, 4);
     flight::suite(arena);
 }

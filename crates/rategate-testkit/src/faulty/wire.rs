@@ -40,50 +40,35 @@ struct Due {
 
 enum Event<S: Store> {
     /// A request reaches the store; its reply takes this long, or is lost.
-    Reaches { request: StoreRequest<S::Plan>, exchange: Exchange<S>, back_ns: Option<u64> },
+    Reaches { request: StoreRequest<S::Plan>, exchange: Arc<Exchange<S>>, back_ns: Option<u64> },
     /// A reply reaches the caller.
-    Returns { answer: Result<StoreReply, StoreError>, exchange: Exchange<S> },
+    Returns { answer: Result<StoreReply, StoreError>, exchange: Arc<Exchange<S>> },
     /// The caller's budget ends.
-    Ends { exchange: Exchange<S> },
+    Ends { exchange: Arc<Exchange<S>> },
 }
 
 /// A request, from its submission to its callback.
 struct Exchange<S: Store> {
     /// The end of the caller's budget.
     end: Due,
-    callback: Arc<Mutex<Option<Callback>>>,
-    unclaimed: Arc<Mutex<Option<Unclaimed<S>>>>,
-}
-
-impl<S: Store> Clone for Exchange<S> {
-    fn clone(&self) -> Self {
-        Self {
-            end: self.end,
-            callback: Arc::clone(&self.callback),
-            unclaimed: Arc::clone(&self.unclaimed),
-        }
-    }
+    callback: Mutex<Option<Callback>>,
+    unclaimed: Mutex<Option<Unclaimed<S>>>,
 }
 
 impl<S: Store> Exchange<S> {
-    /// Passes the result to the callback, or returns it if the callback was called before.
-    fn deliver(
-        &self,
-        answer: Result<StoreReply, StoreError>,
-    ) -> Option<Result<StoreReply, StoreError>> {
+    /// Passes the result to the callback. If that was called before, the permits that the result
+    /// grants return to the store.
+    fn deliver(&self, answer: Result<StoreReply, StoreError>) {
         let callback = lock(&self.callback).take();
         match callback {
-            Some(callback) => {
-                callback(answer);
-                None
-            }
-            None => Some(answer),
+            Some(callback) => callback(answer),
+            None => self.credit(answer),
         }
     }
 
     /// Returns to the store the permits that an undelivered reply grants.
     fn credit(&self, unread: Result<StoreReply, StoreError>) {
-        let unclaimed = lock(&self.unclaimed).take();
+        let unclaimed = unread.is_ok().then(|| lock(&self.unclaimed).take()).flatten();
         if let Some(unclaimed) = unclaimed {
             unclaimed.credit(unread);
         }
@@ -132,18 +117,18 @@ impl<S: Store<Plan: Clone>, C: Clock + 'static> Wire<S, C> {
             Fate::RequestLost => (None, None),
             Fate::ReplyLost => (Some(0), None),
         };
-        let unclaimed = Arc::new(Mutex::new(Unclaimed::of(&request, &self.store)));
-        let callback = Arc::new(Mutex::new(Some(callback)));
+        let unclaimed = Mutex::new(Unclaimed::of(&request, &self.store));
+        let callback = Mutex::new(Some(callback));
         let mut in_transit = self.in_transit();
         let end = in_transit.due(now_ns.saturating_add(self.budget_ns), true);
-        let exchange = Exchange { end, callback, unclaimed };
-        in_transit.events.insert(end, Event::Ends { exchange: exchange.clone() });
+        let exchange = Arc::new(Exchange { end, callback, unclaimed });
+        in_transit.events.insert(end, Event::Ends { exchange: Arc::clone(&exchange) });
         if let Some(there_ns) = there_ns {
             if let Fate::Doubled { again_ns } = course
                 && counts_once(&request)
             {
                 let due = in_transit.due(now_ns.saturating_add(again_ns), false);
-                let (request, exchange) = (request.clone(), exchange.clone());
+                let (request, exchange) = (request.clone(), Arc::clone(&exchange));
                 in_transit.events.insert(due, Event::Reaches { request, exchange, back_ns: None });
             }
             let due = in_transit.due(now_ns.saturating_add(there_ns), false);
@@ -214,12 +199,10 @@ impl<S: Store<Plan: Clone>, C: Clock + 'static> Wire<S, C> {
             Event::Returns { answer, exchange } => {
                 let end = self.in_transit().events.remove(&exchange.end);
                 drop(end);
-                if let Some(unread) = exchange.deliver(answer) {
-                    exchange.credit(unread);
-                }
+                exchange.deliver(answer);
             }
             Event::Ends { exchange } => {
-                drop(exchange.deliver(Err(StoreError::Unavailable(Unavailable::Late))));
+                exchange.deliver(Err(StoreError::Unavailable(Unavailable::Late)));
             }
         }
     }
@@ -235,10 +218,10 @@ impl<S: Store<Plan: Clone>, C: Clock + 'static> Wire<S, C> {
         for event in events.into_values() {
             match event {
                 Event::Reaches { exchange, .. } | Event::Ends { exchange } => {
-                    drop(exchange.deliver(Err(StoreError::Closed)));
+                    exchange.deliver(Err(StoreError::Closed));
                 }
                 Event::Returns { answer, exchange } => {
-                    drop(exchange.deliver(Err(StoreError::Closed)));
+                    exchange.deliver(Err(StoreError::Closed));
                     exchange.credit(answer);
                 }
             }

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use rategate::store::{ChargeReply, EndReply, Pending, ReservationId, ReserveReply, StoreError};
+use rategate::store::{EndReply, ReservationId, ReserveReply, StoreError};
 
 /// A caller of one operation.
 pub(super) struct Caller {
@@ -30,12 +30,8 @@ pub(super) struct Caller {
 pub(super) enum CallerState {
     /// It has to act at an instant that is scheduled.
     Idle,
-    /// It waits to hear that its estimate is held.
-    Reserving(Pending<ReserveReply>),
-    /// It waits to hear that its commit has been booked.
-    Committing(Pending<EndReply>),
-    /// It waits to hear of a charge of what was used, whatever comes of it.
-    Charging(Pending<ChargeReply>),
+    /// It waits for a reply.
+    Waiting(Pin<Box<dyn Future<Output = Delivered>>>),
     /// It is done.
     Done,
 }
@@ -44,28 +40,17 @@ pub(super) enum CallerState {
 pub(super) enum Delivered {
     Reserved(Result<ReserveReply, StoreError>),
     Ended(Result<EndReply, StoreError>),
+    /// A charge of what was used, whatever came of it.
     Charged,
 }
 
 impl Caller {
     /// Returns the reply that it waits for, if it is there. It is idle then.
     pub(super) fn delivered(&mut self) -> Option<Delivered> {
-        let delivered = match &mut self.state {
-            CallerState::Idle | CallerState::Done => None,
-            CallerState::Reserving(pending) => poll(pending).map(Delivered::Reserved),
-            CallerState::Committing(pending) => poll(pending).map(Delivered::Ended),
-            CallerState::Charging(pending) => poll(pending).map(|_| Delivered::Charged),
-        };
-        if delivered.is_some() {
-            self.state = CallerState::Idle;
-        }
-        delivered
-    }
-}
-
-fn poll<A>(pending: &mut Pending<A>) -> Option<Result<A, StoreError>> {
-    match Pin::new(pending).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(reply) => Some(reply),
-        Poll::Pending => None,
+        let CallerState::Waiting(reply) = &mut self.state else { return None };
+        let polled = reply.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(delivered) = polled else { return None };
+        self.state = CallerState::Idle;
+        Some(delivered)
     }
 }

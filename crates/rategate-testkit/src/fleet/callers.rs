@@ -54,10 +54,12 @@ impl World<'_> {
             let (_, limiter) = node.up.as_ref()?;
             Some(if is_begun {
                 let end = ReservationEnd::Commit { used: Some(actual) };
-                CallerState::Committing(limiter.end(KEY, id, end))
+                let reply = limiter.end(KEY, id, end);
+                CallerState::Waiting(Box::pin(async { Delivered::Ended(reply.await) }))
             } else {
                 let ttl = Duration::from_nanos(ttl_ns);
-                CallerState::Reserving(limiter.reserve(KEY, estimate, id, ttl))
+                let reply = limiter.reserve(KEY, estimate, id, ttl);
+                CallerState::Waiting(Box::pin(async { Delivered::Reserved(reply.await) }))
             })
         });
         let caller = &mut self.callers[number];
@@ -157,7 +159,11 @@ impl World<'_> {
             Some(limiter.charge(KEY, NonZeroU64::new(actual)?))
         });
         if let Some(charge) = charge {
-            self.callers[number].state = CallerState::Charging(charge);
+            let reply = async {
+                let _ = charge.await;
+                Delivered::Charged
+            };
+            self.callers[number].state = CallerState::Waiting(Box::pin(reply));
         }
     }
 }

@@ -28,7 +28,6 @@
 
 mod caller;
 mod callers;
-mod clock;
 mod link;
 mod messages;
 mod network;

@@ -52,11 +52,6 @@ pub struct Plan {
     pub max_estimate: u64,
     /// The longest time of a reservation.
     pub max_ttl_ns: u64,
-    /// The number of crashes at random instants.
-    pub crashes: u32,
-    /// The state that a replica lacks when it takes over at a random instant, if it does: all of
-    /// so many nanoseconds.
-    pub failover_loses_ns: Option<u64>,
     /// A deliberate error, by which tests show that the laws find it.
     pub flaw: Option<Flaw>,
 }
@@ -99,6 +94,8 @@ pub enum FaultKind {
     Failover {
         /// The age of what it knows when the store fails.
         loses_ns: u64,
+        /// The time by which its clock is behind.
+        behind_ns: u64,
     },
 }
 
@@ -133,8 +130,6 @@ impl Plan {
             lasting_ns: 0,
             max_estimate: 0,
             max_ttl_ns: 0,
-            crashes: 0,
-            failover_loses_ns: None,
             flaw: None,
         }
     }
@@ -161,23 +156,37 @@ impl Plan {
         let drift_ppm = u32::try_from(some(0, 3) * 7_000).unwrap();
         let network = Network { min_ns: some(100_000, 2_000_000), extra_ns, lost_ppm };
         let doubled_ppm = if some(0, 1) == 0 { 0 } else { rate(some(3, 20)) };
-        let crashes = u32::try_from(some(0, 4).saturating_sub(1)).unwrap();
-        let failover_loses_ns = (some(0, 4) == 0).then(|| some(0, 40) * MS);
+        let mut faults = Vec::new();
+        for _ in 1..some(1, 4) {
+            let node = u32::try_from(some(0, u64::from(nodes) - 1)).unwrap();
+            let (at_ns, lasting_ns) = (some(0, lasting_ns), some(0, 60 * MS));
+            faults.push(Fault { at_ns, lasting_ns, kind: FaultKind::Crash(node..node + 1) });
+        }
+        let fails_over = some(0, 4) == 0;
+        if fails_over {
+            let (loses_ns, behind_ns) = (some(0, 40) * MS, some(0, 50 * MS));
+            let kind = FaultKind::Failover { loses_ns, behind_ns };
+            faults.push(Fault { at_ns: some(0, lasting_ns >> 1), lasting_ns: 0, kind });
+        }
         Self {
             seed,
             leases: is_leased.then_some(Leases { ttl, max_permits, guard, drift_ppm }),
-            quarantine: failover_loses_ns.is_some(),
+            quarantine: fails_over,
             drift_ppm,
             network,
             doubled_ppm,
+            faults,
             callers,
             lasting_ns,
             max_estimate,
             max_ttl_ns,
-            crashes,
-            failover_loses_ns,
             ..Self::new(nodes, SlidingLog::new(permits, period))
         }
+    }
+
+    /// Returns `true` if a replica takes over.
+    pub(super) fn fails_over(&self) -> bool {
+        self.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Failover { .. }))
     }
 
     /// Returns the most that may be used, if there is a bound.

@@ -3,28 +3,27 @@
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rategate::ManualClock;
-use rategate::charge::Debt;
 use rategate::distributed::{
     DecidedBy, Decision, DecisionFuture, Distributed, Mode, OnUnavailable,
 };
 use rategate::store::{
-    Callback, MemoryImage, MemoryPlan, MemoryStore, Reply, ReservationId, Rule, Store as _,
-    StoreError, StoreReply, StoreRequest,
+    Callback, MemoryImage, MemoryPlan, MemoryStore, ReservationId, Rule, StoreError, StoreReply,
+    StoreRequest,
 };
 use rategate_core::random::Random;
 
 use super::caller::{Caller, CallerState};
-use super::clock::NodeClock;
 use super::link::{Link, SharedStore};
 use super::network::below;
 use super::oracle::most_used;
 use super::plan::{Call, FaultKind, Plan};
 use super::{CallCounts, Counts, Report};
+use crate::clock::VirtualClock;
 
 /// The instant at which a run begins, so late that the store has long lost nothing.
 pub(super) const BEGIN_NS: u64 = 1 << 44;
@@ -32,49 +31,43 @@ pub(super) const KEY: &[u8] = b"key";
 const MS: u64 = 1_000_000;
 /// The time after which a caller tries again.
 pub(super) const PAUSE_NS: u64 = 5 * MS;
-/// The longest time for which a node is down.
-const DOWN_NS: u64 = 60 * MS;
 
 /// A message, or something that a party does.
 pub(super) enum Event {
     /// A request reaches the store. A second delivery has no party that hears a reply.
-    AtStore(StoreRequest<MemoryPlan>, Option<Listener>),
+    AtStore(StoreRequest<MemoryPlan>, Option<Sender>),
     /// A reply reaches its node, with the instant of the decision; or the node stops waiting.
-    AtNode(Result<StoreReply, StoreError>, u64, Listener),
+    AtNode(Result<StoreReply, StoreError>, u64, Sender),
+    /// A node begins.
+    Start(u32),
     /// A node runs its timers.
     Attend(u32),
     /// A caller acts.
     Act(usize),
     /// The call of this index comes.
     Call(usize),
-    Crash(u32),
-    Start(u32),
     /// A fault of the plan begins, or ends.
     Begin(usize),
     End(usize),
     /// The replica reads its last.
     Copy,
-    /// A replica takes over, its clock set back or not.
-    FailOver {
-        is_behind: bool,
-    },
 }
 
-/// The receiver of the first reply to a request, and its node.
-#[derive(Clone)]
-pub(super) struct Listener {
+/// The sender of a request, and the number of it.
+#[derive(Clone, Copy)]
+pub(super) struct Sender {
     pub(super) node: u32,
-    pub(super) life: u32,
-    pub(super) callback: Arc<Mutex<Option<Callback>>>,
+    pub(super) request: u64,
 }
 
 pub(super) struct Node {
-    clock: NodeClock,
+    clock: VirtualClock,
     shown: ManualClock,
-    pub(super) life: u32,
     /// Absent while it is down.
     pub(super) up: Option<(Arc<Link>, Distributed<Link, ManualClock>)>,
     attends_ns: u64,
+    /// What hears the replies to its requests, by their numbers.
+    pub(super) waits: HashMap<u64, Callback>,
     /// The calls that wait for a decision, in order.
     waiting: Vec<Waiting>,
 }
@@ -99,7 +92,7 @@ pub(super) struct World<'p> {
     /// `true` while the store has failed.
     pub(super) is_down: bool,
     /// The faults in progress.
-    active: Vec<usize>,
+    pub(super) active: Vec<usize>,
     pub(super) nodes: Vec<Node>,
     pub(super) callers: Vec<Caller>,
     /// The instants at which the store has decided to hold.
@@ -124,11 +117,10 @@ impl<'p> World<'p> {
         let nodes = (0..plan.nodes).map(|_| {
             let max_ppm = i64::from(plan.drift_ppm);
             let drift_ppm = [max_ppm, -max_ppm, 0][below(&mut random, 3) as usize];
-            let clock = NodeClock { origin_ns: random.bits() >> 20, drift_ppm };
-            let (shown, waiting) = (ManualClock::stepped(), Vec::new());
-            Node { clock, shown, life: 0, up: None, attends_ns: u64::MAX, waiting }
+            let clock = VirtualClock::new(random.bits() >> 20).drifting(drift_ppm);
+            let (shown, waits, waiting) = (ManualClock::stepped(), HashMap::new(), Vec::new());
+            Node { clock, shown, up: None, attends_ns: u64::MAX, waits, waiting }
         });
-        let may_lose = plan.failover_loses_ns.is_some() || !plan.faults.is_empty();
         let mut world = Self {
             plan,
             true_ns: BEGIN_NS,
@@ -146,7 +138,7 @@ impl<'p> World<'p> {
             used: Vec::new(),
             used_in_all: 0,
             over: 0,
-            is_uncertain: may_lose || plan.leases.is_some() || !plan.calls.is_empty(),
+            is_uncertain: plan.fails_over() || plan.leases.is_some() || !plan.calls.is_empty(),
             behind_ns: 0,
             counts: Counts::default(),
             calls: CallCounts::default(),
@@ -161,7 +153,7 @@ impl<'p> World<'p> {
             self.push(0, Event::Start(node));
         }
         for (index, fault) in self.plan.faults.iter().enumerate() {
-            if let FaultKind::Failover { loses_ns } = fault.kind {
+            if let FaultKind::Failover { loses_ns, .. } = fault.kind {
                 self.push(fault.at_ns.saturating_sub(loses_ns), Event::Copy);
             }
             self.push(fault.at_ns, Event::Begin(index));
@@ -169,17 +161,6 @@ impl<'p> World<'p> {
         }
         for (index, call) in self.plan.calls.iter().enumerate() {
             self.push(call.at_ns, Event::Call(index));
-        }
-        for _ in 0..self.plan.crashes {
-            let node = self.some_node();
-            let (at_ns, down_ns) = (self.some(self.plan.lasting_ns), self.some(DOWN_NS));
-            self.push(at_ns, Event::Crash(node));
-            self.push(at_ns + down_ns, Event::Start(node));
-        }
-        if let Some(loses_ns) = self.plan.failover_loses_ns {
-            let at_ns = self.some(self.plan.lasting_ns >> 1);
-            self.push(at_ns.saturating_sub(loses_ns), Event::Copy);
-            self.push(at_ns, Event::FailOver { is_behind: true });
         }
         for number in 0..self.plan.callers {
             let comes_ns = self.some(self.plan.lasting_ns);
@@ -218,21 +199,19 @@ impl<'p> World<'p> {
         while let Some(((at_ns, _), event)) = self.queue.pop_first() {
             self.true_ns = at_ns;
             match event {
-                Event::AtStore(request, listener) => self.at_store(request, listener),
-                Event::AtNode(reply, decided_ns, listener) => {
-                    self.at_node(reply, decided_ns, &listener);
+                Event::AtStore(request, sender) => self.at_store(request, sender),
+                Event::AtNode(reply, decided_ns, sender) => {
+                    self.at_node(reply, decided_ns, sender);
                 }
                 Event::Attend(node) => {
                     self.at(node, 0, |node| node.attends_ns = u64::MAX);
                 }
                 Event::Act(caller) => self.act(caller),
                 Event::Call(index) => self.call(index),
-                Event::Crash(node) => self.crash(node),
                 Event::Start(node) => self.start(node),
                 Event::Begin(fault) => self.begin(fault),
                 Event::End(fault) => self.end(fault),
                 Event::Copy => self.image = Some(self.store.image()),
-                Event::FailOver { is_behind } => self.fail_over(is_behind),
             }
         }
         self.report()
@@ -248,7 +227,8 @@ impl<'p> World<'p> {
         let is_forgotten = self.true_ns - BEGIN_NS >= period_ns;
         let counted = (!self.is_uncertain && !is_forgotten).then(|| self.counted());
         // A caller may hear of a decision so much later; a failover makes that matter.
-        let shorter_ns = self.plan.failover_loses_ns.map_or(0, |_| self.plan.patience_ns());
+        let hears_late = self.plan.fails_over() && self.plan.callers > 0;
+        let shorter_ns = if hears_late { self.plan.patience_ns() } else { 0 };
         self.used.sort_unstable();
         let is_alone = matches!(self.plan.on_unavailable, OnUnavailable::Local { .. });
         let times = if is_alone { 2 } else { 1 };
@@ -263,28 +243,6 @@ impl<'p> World<'p> {
             calls: self.calls,
             used: self.used.into_iter().map(|(at_ns, used)| (at_ns - BEGIN_NS, used)).collect(),
         }
-    }
-
-    /// Returns what the store has counted.
-    fn counted(&mut self) -> u64 {
-        let charge = StoreRequest::Charge {
-            plan: Arc::new(self.rules()),
-            key: KEY.into(),
-            permits: 0,
-            debt: Debt::FORGOTTEN,
-            once: None,
-        };
-        match self.decide(charge).map(|reply| reply.reply) {
-            Ok(Reply::Charged(reply)) => {
-                let (free, debt) = (reply.remaining, reply.charged.debt);
-                self.plan.limit.capacity().saturating_sub(free) + debt
-            }
-            other => panic!("a charge of nothing is refused: {other:?}"),
-        }
-    }
-
-    pub(super) fn rules(&self) -> MemoryPlan {
-        self.store.plan(&[("limit", self.plan.limit)]).unwrap()
     }
 
     /// Returns the instant at which so much time has passed on a node's clock.
@@ -315,7 +273,7 @@ impl<'p> World<'p> {
 
     fn crash(&mut self, index: u32) {
         let has_crashed = self.at(index, 0, |node| {
-            node.life += 1;
+            node.waits.clear();
             node.waiting.clear();
             node.up.take().is_some()
         });
@@ -327,8 +285,8 @@ impl<'p> World<'p> {
 
     fn begin(&mut self, fault: usize) {
         self.active.push(fault);
-        match self.plan.faults[fault].kind.clone() {
-            FaultKind::Crash(nodes) => nodes.for_each(|node| self.crash(node)),
+        match &self.plan.faults[fault].kind {
+            FaultKind::Crash(nodes) => nodes.clone().for_each(|node| self.crash(node)),
             FaultKind::Failover { .. } => self.is_down = true,
             FaultKind::Cut(_) | FaultKind::Slow { .. } => {}
         }
@@ -336,25 +294,14 @@ impl<'p> World<'p> {
 
     fn end(&mut self, fault: usize) {
         self.active.retain(|&active| active != fault);
-        match self.plan.faults[fault].kind.clone() {
-            FaultKind::Crash(nodes) => nodes.for_each(|node| self.start(node)),
-            FaultKind::Failover { .. } => {
+        match &self.plan.faults[fault].kind {
+            FaultKind::Crash(nodes) => nodes.clone().for_each(|node| self.start(node)),
+            FaultKind::Failover { behind_ns, .. } => {
                 self.is_down = false;
-                self.fail_over(false);
+                self.fail_over(*behind_ns);
             }
             FaultKind::Cut(_) | FaultKind::Slow { .. } => {}
         }
-    }
-
-    /// Returns the delay of a message to or from a node, unless it gets lost.
-    pub(super) fn delay_ns(&mut self, node: u32) -> Option<u64> {
-        let delay_ns = self.plan.network.message_delay(&mut self.random);
-        let mut active = self.active.iter().map(|&fault| &self.plan.faults[fault].kind);
-        active.try_fold(delay_ns?, |delay_ns, kind| match kind {
-            FaultKind::Cut(nodes) if nodes.contains(&node) => None,
-            FaultKind::Slow { min_ns } => Some(delay_ns.max(*min_ns)),
-            _ => Some(delay_ns),
-        })
     }
 
     fn call(&mut self, index: usize) {
@@ -394,7 +341,6 @@ impl<'p> World<'p> {
             sent = link.take();
         }
         let gives_up_ns = node.clock.true_ns(node.clock.reading_ns(true_ns) + self.plan.budget_ns);
-        let life = node.life;
         for mut waiting in std::mem::take(&mut node.waiting) {
             let mut context = Context::from_waker(Waker::noop());
             let Poll::Ready(decided) = Pin::new(&mut waiting.decision).poll(&mut context) else {
@@ -417,9 +363,8 @@ impl<'p> World<'p> {
         if let Some(attends_ns) = attends_ns {
             self.push_at(attends_ns, Event::Attend(index));
         }
-        for (request, callback) in sent {
-            let callback = Arc::new(Mutex::new(Some(callback)));
-            self.send(request, Listener { node: index, life, callback }, gives_up_ns);
+        for request in sent {
+            self.send(index, request, gives_up_ns);
         }
         acted
     }

@@ -2,9 +2,10 @@
 
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::debt::{Charged, Debt};
+use rategate_core::holds::{Committed, Hold, HoldVerdict, Holding as _};
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
-use rategate_core::verdict::{Grant, Verdict};
+use rategate_core::verdict::{Grant, Settled, Verdict};
 
 /// The limits of one key, decided all or none, one call after another.
 ///
@@ -32,6 +33,17 @@ pub struct Granted {
     pub remaining: u64,
     /// The grant of each ledger.
     each: Vec<Grant>,
+}
+
+/// An expected hold.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// The permits held.
+    pub permits: u64,
+    /// The instant at which it ends by itself.
+    pub end_ns: u64,
+    /// The hold of each ledger.
+    each: Vec<Hold>,
 }
 
 /// An expected denial.
@@ -69,18 +81,68 @@ impl Oracle {
     ///
     /// Panics if more permits are requested than could ever pass.
     pub fn decide(&mut self, now_ns: u64, permits: u64) -> Result<Granted, Refused> {
-        let waits = self.limits.iter().map(|limit| limit.peek(now_ns, permits).unwrap().unwrap());
-        let wait_ns = waits.max().unwrap();
-        if wait_ns > 0 {
-            let (remaining, debt) = (self.remaining(now_ns), self.debt(now_ns));
-            return Err(Refused { wait_ns, remaining, debt });
-        }
+        self.check(now_ns, permits)?;
         let each = self.limits.iter_mut().map(|limit| match limit.try_acquire(now_ns, permits) {
             Ok(Verdict::Granted(grant)) => grant,
             other => panic!("{other:?}"),
         });
         let each = each.collect();
         Ok(Granted { permits, remaining: self.remaining(now_ns), each })
+    }
+
+    /// Returns what a decision would be, without taking permits.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`], if a limit lacks permits.
+    pub fn check(&self, now_ns: u64, permits: u64) -> Result<(), Refused> {
+        let waits = self.limits.iter().map(|limit| limit.peek(now_ns, permits).unwrap().unwrap());
+        match waits.max().unwrap() {
+            0 => Ok(()),
+            wait_ns => {
+                let (remaining, debt) = (self.remaining(now_ns), self.debt(now_ns));
+                Err(Refused { wait_ns, remaining, debt })
+            }
+        }
+    }
+
+    /// Holds all the permits or none.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`], if a limit lacks permits.
+    pub fn hold(&mut self, now_ns: u64, permits: u64, ttl_ns: u64) -> Result<Held, Refused> {
+        self.check(now_ns, permits)?;
+        let each =
+            self.limits.iter_mut().map(|limit| match limit.try_hold(now_ns, permits, ttl_ns) {
+                Ok(HoldVerdict::Held(hold)) => hold,
+                other => panic!("{other:?}"),
+            });
+        Ok(Held { permits, end_ns: now_ns + ttl_ns, each: each.collect() })
+    }
+
+    /// Ends a hold of which `actual` permits were used, and charges what was not held.
+    pub fn commit(&mut self, now_ns: u64, held: &Held, actual: u64, debt: Debt) -> Committed {
+        let used = actual.min(held.permits);
+        let each = self.limits.iter_mut().zip(&held.each);
+        let backs: Vec<_> = each.map(|(limit, hold)| limit.end_hold(now_ns, *hold, used)).collect();
+        let Some(back) = backs.into_iter().min().flatten() else {
+            return Committed::Late(self.charge(now_ns, actual, debt).0);
+        };
+        Committed::InTime(match actual - used {
+            0 if used == held.permits => Settled::Even,
+            0 => Settled::Back { permits: back },
+            short => match self.charge(now_ns, short, debt).0 {
+                // Permits in flight owe nothing.
+                Charged { booked: 0, forgiven: 0, .. } => Settled::Even,
+                Charged { booked: permits, forgiven, .. } => Settled::Owed { permits, forgiven },
+            },
+        })
+    }
+
+    /// Returns the instant at which the next hold ends by itself.
+    pub fn next_end_ns(&self) -> Option<u64> {
+        self.limits.first()?.next_end_ns()
     }
 
     /// Takes as many of the permits as pass.
@@ -98,15 +160,14 @@ impl Oracle {
         self.limits.iter().map(|limit| limit.remaining(now_ns)).min().unwrap()
     }
 
-    /// Charges each limit, and returns the outcome with the wait after which a call for as many
-    /// permits passes. `None` if none ever does.
-    ///
-    /// # Panics
-    ///
-    /// Panics if a limit counts operations in flight.
+    /// Charges each limit but those on operations in flight, and returns the outcome with the wait
+    /// after which a call for as many permits passes. `None` if none ever does.
     pub fn charge(&mut self, now_ns: u64, permits: u64, debt: Debt) -> (Charged, Option<u64>) {
-        let each = self.limits.iter_mut().map(|limit| limit.charge(now_ns, permits, debt).unwrap());
-        let forgiven = each.map(|charged| charged.forgiven).max().unwrap();
+        let is_charged =
+            |limit: &&mut Ledger<_>| !matches!(limit.policy(), AnyPolicy::Concurrency(_));
+        let charged = self.limits.iter_mut().filter(is_charged);
+        let each = charged.map(|limit| limit.charge(now_ns, permits, debt).unwrap().forgiven);
+        let Some(forgiven) = each.max() else { return (Charged::default(), None) };
         let mut waits = self.limits.iter().map(|limit| match permits {
             0 => limit.debt_ends_in_ns(now_ns),
             _ => limit.peek(now_ns, permits).ok().flatten(),

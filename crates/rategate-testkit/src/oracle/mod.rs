@@ -3,7 +3,7 @@
 
 mod limits;
 
-pub use limits::{Granted, Oracle, Refused};
+pub use limits::{Granted, Held, Oracle, Refused};
 
 /// Grants as `(start, permits)`, in any order: the record that every ceiling is checked against.
 ///

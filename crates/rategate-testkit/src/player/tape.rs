@@ -4,7 +4,9 @@
 //! clock stops where the tape says, and a wait ends at the line that says so.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt::{self, Display, Write as _};
+use std::fmt::{self, Write as _};
+
+use strum::Display;
 
 use crate::report::{Outcome, StepReport};
 use crate::scenario::{Call, Ns, Scenario, policy_body};
@@ -16,24 +18,17 @@ use super::step_result::GATHER_NS;
 use super::{Event, played};
 
 /// The reason why a scenario has no tape.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Display)]
 pub enum LeftOut {
     /// Callers in loops, or arrivals.
+    #[strum(to_string = "callers in loops, or arrivals, which a world plays")]
     Callers,
     /// Waiters in classes.
+    #[strum(to_string = "waiters in classes, for which tapes have no words yet")]
     Classes,
     /// A policy without a table.
+    #[strum(to_string = "a policy without a table")]
     Policy,
-}
-
-impl Display for LeftOut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Callers => "callers in loops, or arrivals, which a world plays",
-            Self::Classes => "waiters in classes, for which tapes have no words yet",
-            Self::Policy => "a policy without a table",
-        })
-    }
 }
 
 /// Writes the tape of a scenario, once a limiter of all its limits has played it as
@@ -260,7 +255,7 @@ impl Tape<'_> {
         self.events.contains(&Event::End(step)) || self.results[step].outcome == Outcome::Left
     }
 
-    fn line(&mut self, line: impl Display) {
+    fn line(&mut self, line: impl fmt::Display) {
         // A string takes whatever is written.
         let _ = writeln!(self.text, "{line}");
     }

@@ -1,10 +1,13 @@
 //! Closed loops: the threads of a world's callers.
 
+use std::fmt::Write as _;
+
 use rategate_core::verdict::{Grant, Verdict};
 
 use super::{Event, Subject, World, requested};
 use crate::report::{Operation, Outcome, Sleep};
 use crate::scenario::{CallMode, Caller, Gate, Ns};
+use crate::text::milliseconds;
 use crate::wait_queue::{Requester, Waiter};
 
 pub(super) struct Thread<'s> {
@@ -102,7 +105,8 @@ impl<L: Subject> World<'_, L> {
             requested_ns,
             slept_ns,
         });
-        self.happened.tape.sleep(slept_ns);
+        // A string takes whatever is written.
+        let _ = write!(self.happened.tape, "[z*{}]", milliseconds(slept_ns));
         // A sleep of no time at all would repeat for ever, so such a caller spins.
         let spins = slept_ns == 0 && !self.carries_early_wakes;
         let wake = Event::Wake { thread: index };
@@ -208,7 +212,7 @@ impl<L: Subject> World<'_, L> {
         thread.begun += 1;
         thread.working = true;
         let permits = thread.caller.permits;
-        self.happened.tape.operation();
+        self.happened.tape.push('@');
         self.happened.operations.push(Operation {
             scheduled_ns: Some(scheduled_ns),
             promised_ns: Some(promised_ns),

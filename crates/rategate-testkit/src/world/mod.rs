@@ -28,7 +28,6 @@ use crate::judge;
 use crate::report::{Operation, Outcome, Report, Sleep};
 use crate::scenario::{CallMode, Gate, Ns, Scenario};
 use crate::steps::Steps;
-use crate::tape::Tape;
 use crate::wait_queue::{QueuedLimits, Requester, Waiter};
 
 mod callers;
@@ -129,7 +128,8 @@ struct World<'s, L> {
 #[derive(Default)]
 pub(crate) struct Happened {
     pub(crate) end_ns: u64,
-    pub(crate) tape: Tape,
+    /// `@` for an operation, `[z*10.1]` for a sleep of 10.1 ms.
+    pub(crate) tape: String,
     pub(crate) operations: Vec<Operation>,
     pub(crate) sleeps: Vec<Sleep>,
     pub(crate) grants: Vec<(u64, u64)>,
@@ -326,7 +326,7 @@ impl<'s, L: Subject> World<'s, L> {
         if let Some(start_ns) = start_ns.filter(|&start_ns| start_ns > self.now_ns) {
             return self.cause_at_reading(start_ns, Event::Start { operation });
         }
-        self.happened.tape.operation();
+        self.happened.tape.push('@');
         // An arrival takes no time, so what it held is free again.
         self.release(permits);
     }
