@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let is_healthy = match arguments.as_slice() {
         ["tables"] => {
-            print!("{}", [modes(), units(), guards(), outages(), failovers()].join("\n"));
+            print!("{}", [modes(), units(), outages(), failovers()].join("\n"));
             true
         }
         ["reservations", runs] => runs.parse().is_ok_and(reservations),
@@ -150,43 +150,6 @@ fn units() -> String {
                 open.max_used.to_string(),
                 bound(&open),
                 guarded.max_used.to_string(),
-            ],
-        );
-    }
-    table
-}
-
-fn guards() -> String {
-    let mut table = String::from(
-        "**The price of the guard.** Twice as many calls as pass; 20 units. The store counts \
-         permits lent for `M + L`, so it\n\
-         hands out `N / (M + L)`.\n\n\
-         | length `L` | granted each second, no guard | with the guard \
-         | `N / (M + L)` | round trips for a call |\n\
-         |---|---|---|---|---|\n",
-    );
-    for ttl_ms in [10, 50, 100, 200, 500, 1_000] {
-        // Over some rounds of the window with the time that the store adds to it, after the first.
-        let [(open, _), (guarded, trips)] = [false, true].map(|guard| {
-            let round_ns = if guard { SECOND + ttl_ms * MS } else { SECOND };
-            let from_ns = WARM_NS + 2 * round_ns;
-            let seconds = (from_ns + 10 * round_ns - WARM_NS) / SECOND + 1;
-            let calls = spread(2_000, seconds, false);
-            let report = run(&Plan { calls, ..fleet(Some(leased(ttl_ms, 20, guard)), LIMIT) });
-            let within = from_ns..from_ns + 10 * round_ns;
-            let inside = report.used.iter().filter(|(at_ns, _)| within.contains(at_ns));
-            let granted: u64 = inside.map(|(_, permits)| permits).sum();
-            let trips = thousandths(report.calls.requests, report.calls.made);
-            (granted * SECOND / (10 * round_ns), trips)
-        });
-        push(
-            &mut table,
-            &[
-                format!("{ttl_ms} ms"),
-                open.to_string(),
-                guarded.to_string(),
-                (LIMIT * SECOND / (SECOND + ttl_ms * MS)).to_string(),
-                trips,
             ],
         );
     }

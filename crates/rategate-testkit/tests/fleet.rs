@@ -150,7 +150,7 @@ fn a_seed_says_everything() {
             })
         };
         assert_eq!(play(5), play(5));
-        assert_ne!(play(5).used, play(6).used);
+        assert_ne!(play(5), play(6));
     }
     for seed in 0..50 {
         assert_eq!(run(&Plan::drawn(seed)), run(&Plan::drawn(seed)), "seed {seed}");

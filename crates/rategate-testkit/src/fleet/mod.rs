@@ -58,8 +58,6 @@ pub struct Report {
     pub counts: Counts,
     /// The counts of calls without a reservation.
     pub calls: CallCounts,
-    /// The permits used, at instants since the begin of the run, in order.
-    pub used: Vec<(u64, u64)>,
 }
 
 /// The number of times that things happened to reservations in a run.

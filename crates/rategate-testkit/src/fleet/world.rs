@@ -241,7 +241,6 @@ impl<'p> World<'p> {
             events: self.caused,
             counts: self.counts,
             calls: self.calls,
-            used: self.used.into_iter().map(|(at_ns, used)| (at_ns - BEGIN_NS, used)).collect(),
         }
     }
 

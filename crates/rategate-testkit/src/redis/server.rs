@@ -111,16 +111,6 @@ impl Server {
         self.port
     }
 
-    /// Returns the id of its process.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Returns its product.
-    pub fn brand(&self) -> Brand {
-        self.brand
-    }
-
     /// Connects to it.
     pub fn client(&self) -> Client {
         Client::connect(self.port).unwrap()
