@@ -12,7 +12,7 @@ use rategate_server::engine::{Engine, EngineSettings, Restored, StateError};
 use rategate_server::rule::{Rule, RuleSet};
 
 /// A rule of each kind, with 1000 permits.
-const KINDS: &str = include_str!("kinds.toml");
+pub(crate) const KINDS: &str = include_str!("kinds.toml");
 
 /// Some Monday, and ten minutes.
 const NOW: Duration = Duration::from_secs(1_759_708_800 + 600);

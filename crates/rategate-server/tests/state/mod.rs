@@ -3,7 +3,7 @@
 mod changed;
 mod damage;
 mod kill;
-mod laws;
+pub(crate) mod laws;
 mod reservations;
 mod restart;
 

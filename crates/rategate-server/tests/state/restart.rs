@@ -4,17 +4,14 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use rategate::charge::Settled;
-use rategate::snapshot::Downtime;
-use rategate::{Clock as _, Concurrency};
+use rategate::Clock as _;
 use rategate_server::engine::{
-    Cost, EngineError, Item, Lease, LeaseVerb, NotRestored, OnCorruptSnapshot, Override, Restored,
-    Started, Target, UniqueId, Verb, Verdict,
+    EngineError, Item, NotRestored, OnCorruptSnapshot, Override, Restored, Started, Target, Verb,
 };
-use rategate_server::rule::{Limit, Rule, Scheduled, Unit};
+use rategate_server::rule::{Limit, Scheduled, Unit};
 
 use crate::engine::common::{
-    MONDAY, SECOND, TestEngine, bucket, decide, now, per_minute, remaining, take,
+    MONDAY, SECOND, TestEngine, bucket, decide, per_minute, remaining, take,
 };
 use crate::state::{burst, engine_at, engine_now, keeper, left};
 
@@ -67,83 +64,6 @@ fn counters_go_on() {
     assert_eq!(remaining(&after, "user=ann,path=/"), 1);
     clock.advance(Duration::from_nanos(1));
     assert_eq!(remaining(&after, "user=ann,path=/"), 5);
-}
-
-/// Permits in flight are held again under their ids, for the rest of their time. Leases have ended.
-#[test]
-fn permits_in_flight_are_held_for_the_rest_of_their_time() {
-    let home = tempfile::tempdir().unwrap();
-    let path = home.path().join("state");
-    let slots = |permits| Limit::Policy(Concurrency::new(permits).into());
-    let with_limit = |permits| vec![Rule { limit: slots(permits), ..bucket("s", &["who"], 1) }];
-    let target = Target::Rule { name: "s", values: &[b"ann"] };
-    let id = |number| UniqueId([number; 16]);
-    let ttl = Duration::from_secs;
-    let reserve = |engine: &TestEngine, number, permits, seconds| {
-        let items = [Item::of(target, permits)];
-        now(engine.reserve(id(number), ttl(seconds), &items)).unwrap().answer.allowed
-    };
-    let commit = |engine: &TestEngine, number| {
-        let cost = Cost { target, permits: None, usage: None };
-        now(engine.commit(id(number), &[cost])).unwrap().answer.results[0].verdict
-    };
-    let (before, _) = engine_now(with_limit(9));
-    for (number, permits, seconds) in [(1, 1, 10), (2, 2, 30), (3, 3, 60), (4, 1, 60)] {
-        assert!(reserve(&before, number, permits, seconds));
-    }
-    assert_eq!(commit(&before, 4), Verdict::Committed(Settled::Even));
-    let lease = Lease { name: id(7), rule: "s", values: &[b"ann"], permits: 1 };
-    assert!(now(before.lease(LeaseVerb::Take, &lease)).unwrap().allowed);
-    assert_eq!(remaining(&before, "who=ann"), 2);
-    keeper(&path, OnCorruptSnapshot::Refuse).save(&before).unwrap();
-
-    let (after, clock) = engine_at(with_limit(9), 12 * SECOND);
-    let reported = restored(keeper(&path, OnCorruptSnapshot::Refuse).start(&after).unwrap());
-    assert!(reported.others.is_empty(), "{reported:?}");
-    assert_eq!(remaining(&after, "who=ann"), 4, "the first has ended meanwhile");
-    assert_eq!(commit(&after, 1), Verdict::Late(0));
-    assert_eq!(commit(&after, 3), Verdict::Committed(Settled::Even));
-    assert_eq!(remaining(&after, "who=ann"), 7);
-    clock.advance(ttl(18).saturating_sub(Duration::from_nanos(1)));
-    assert_eq!(remaining(&after, "who=ann"), 7);
-    clock.advance(Duration::from_nanos(1));
-    assert_eq!(remaining(&after, "who=ann"), 9);
-    assert_eq!(commit(&after, 2), Verdict::Late(0));
-
-    // Under a smaller limit those that last the longest are held, and the rest is reported.
-    let (smaller, _) = engine_at(with_limit(4), 12 * SECOND);
-    let path_of = || keeper(&path, OnCorruptSnapshot::Refuse);
-    let reported = restored(path_of().start(&smaller).unwrap());
-    let is_loss = |why: &NotRestored| matches!(why, NotRestored::InFlight { permits: 2 });
-    assert!(matches!(&reported.others[..], [(name, why)] if &**name == "s" && is_loss(why)));
-    assert_eq!(remaining(&smaller, "who=ann"), 1);
-    let (other, _) = engine_at(vec![bucket("s", &["who"], 5)], 12 * SECOND);
-    let reported = restored(path_of().start(&other).unwrap());
-    assert!(matches!(&reported.others[..], [(_, NotRestored::OtherPolicy)]), "{reported:?}");
-}
-
-/// A clock that was set back earns nothing, nor does downtime that is not to count.
-#[test]
-fn time_away() {
-    let home = tempfile::tempdir().unwrap();
-    let path = home.path().join("state");
-    let rules = || vec![bucket("b", &["who"], 10)];
-    let (before, clock) = engine_now(rules());
-    clock.advance(Duration::from_nanos(100 * SECOND));
-    assert!(take(&before, &[("who=ann", 10)]));
-    let _ = keeper(&path, OnCorruptSnapshot::Refuse).save(&before).unwrap();
-    let three = Downtime::AtMost(Duration::from_secs(3));
-    for (at_s, downtime, left) in [
-        (105, Downtime::Wall, 5),
-        (105, three, 3),
-        (102, three, 2),
-        (50, Downtime::Wall, 0),
-        (105, Downtime::Exactly(Duration::ZERO), 0),
-    ] {
-        let (after, _) = engine_at(rules(), at_s * SECOND);
-        let _ = after.restore(&path, downtime).unwrap().unwrap();
-        assert_eq!(remaining(&after, "who=ann"), left, "{at_s} s, {downtime:?}");
-    }
 }
 
 /// Rules are known by name; one of another kind or with other keys starts afresh, and is

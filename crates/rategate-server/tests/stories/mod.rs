@@ -23,6 +23,7 @@ mod once;
 mod random;
 mod reservations;
 mod resp;
+mod restart;
 mod sums;
 mod together;
 
@@ -103,6 +104,10 @@ pub(crate) struct Story {
     servers: Vec<Engine<ManualClock>>,
     real: Option<(Arc<Shared<rategate_redis::client::RedisStore>>, Server, Runtime)>,
     resp: Option<resp::Twin>,
+    /// Where the file of counters is.
+    home: tempfile::TempDir,
+    /// The text of the rules, where they have one.
+    text: String,
 }
 
 impl Story {
@@ -114,7 +119,18 @@ impl Story {
     fn with_entries(rules: Vec<Rule>) -> Self {
         let settings = EngineSettings { max_keys: 100, ..SMALL };
         let world = World::new();
-        Self { world, settings, observer: None, rules, servers: Vec::new(), real: None, resp: None }
+        let home = tempfile::tempdir().unwrap();
+        Self {
+            world,
+            settings,
+            observer: None,
+            rules,
+            servers: Vec::new(),
+            real: None,
+            resp: None,
+            home,
+            text: String::new(),
+        }
     }
 
     /// Its rules keep apart what no time gives back, as a real store reads a clock of its own.
@@ -137,18 +153,23 @@ impl Story {
     /// Starts server `at`, counted from 0, and those before it.
     fn server(&mut self, at: usize) -> &Engine<ManualClock> {
         while self.servers.len() <= at {
-            let (clock, observer) = (self.world.clock.clone(), self.observer.clone());
-            let store: Arc<dyn Stores<ManualClock>> = if let Some((store, ..)) = &self.real {
-                Arc::<Shared<_>>::clone(store)
-            } else {
-                let nodes = NonZeroU32::new(2).unwrap();
-                Arc::new(Shared::new(Arc::clone(&self.world.store), nodes))
-            };
-            let engine = Engine::with_store(clock, self.settings, observer, Some(store));
-            engine.load(RuleSet { rules: self.rules.clone(), hash: "".into() }).unwrap();
-            self.servers.push(engine);
+            self.servers.push(self.begun());
         }
         &self.servers[at]
+    }
+
+    /// Starts one more server.
+    fn begun(&self) -> Engine<ManualClock> {
+        let (clock, observer) = (self.world.clock.clone(), self.observer.clone());
+        let store: Arc<dyn Stores<ManualClock>> = if let Some((store, ..)) = &self.real {
+            Arc::<Shared<_>>::clone(store)
+        } else {
+            let nodes = NonZeroU32::new(2).unwrap();
+            Arc::new(Shared::new(Arc::clone(&self.world.store), nodes))
+        };
+        let engine = Engine::with_store(clock, self.settings, observer, Some(store));
+        engine.load(RuleSet { rules: self.rules.clone(), hash: "".into() }).unwrap();
+        engine
     }
 
     /// Replaces the rules of all servers.
@@ -211,6 +232,8 @@ impl Story {
                 self.world.clock.set(Duration::from_nanos(then_ns));
             }
             "tick" => self.server(server).tick(now_ns),
+            "edit" => self.edit(rest, expected.unwrap()),
+            "save" | "end" | "begin" | "start" => self.file(server, verb, rest, expected),
             "store" => self.world.store.script(rest.split(' ').map(fate)),
             "counts" => {
                 let counts = format!("{:?}", self.server(server).reservation_counts());
