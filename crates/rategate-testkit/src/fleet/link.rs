@@ -1,6 +1,6 @@
 //! The link of a node to the store: a store that puts its requests into an outbox.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rategate::ManualClock;
 use rategate::store::{Callback, MemoryPlan, MemoryStore, PlanError, Rule, Store, StoreRequest};
@@ -24,11 +24,7 @@ impl Link {
 
     /// Takes the next request that was sent since the last call.
     pub(super) fn take(&self) -> Vec<Sent> {
-        std::mem::take(&mut self.outbox())
-    }
-
-    fn outbox(&self) -> MutexGuard<'_, Vec<Sent>> {
-        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+        std::mem::take(&mut self.outbox.lock().unwrap())
     }
 }
 
@@ -40,6 +36,6 @@ impl Store for Link {
     }
 
     fn submit(&self, request: StoreRequest<MemoryPlan>, callback: Callback) {
-        self.outbox().push((request, callback));
+        self.outbox.lock().unwrap().push((request, callback));
     }
 }

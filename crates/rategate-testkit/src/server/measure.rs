@@ -3,13 +3,14 @@
 use serde::Serialize;
 
 /// A time in which is measured.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Measure {
     /// Its begin.
     pub from_ns: u64,
     /// Its end.
     pub to_ns: u64,
     /// The index of the client whose calls alone it measures. `None` for those of all.
+    #[serde(skip)]
     pub client: Option<usize>,
 }
 
@@ -27,7 +28,7 @@ impl Measure {
 }
 
 /// The calls that ended in a [`Measure`].
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Measured {
     /// The calls that were made, whether there was room for them or not.
     pub made: u64,
@@ -40,8 +41,10 @@ pub struct Measured {
     /// The calls whose deadline passed.
     pub late: u64,
     /// The calls that could have been served: the lesser of those made and of the capacity.
+    #[serde(skip)]
     pub(super) possible: u64,
     /// The latencies of the served and the late.
+    #[serde(skip)]
     pub(super) latencies_ns: Vec<u64>,
 }
 

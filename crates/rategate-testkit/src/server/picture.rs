@@ -43,7 +43,7 @@ impl ServerReport {
     }
 
     fn end_ns(&self) -> u64 {
-        self.measures.iter().map(|measure| measure.to_ns).max().unwrap_or(1).max(1)
+        self.measures.iter().map(|report| report.measure.to_ns).max().unwrap_or(1).max(1)
     }
 
     /// Begins a picture with its title and the axis of time.

@@ -23,20 +23,12 @@ pub struct ServerReport {
 /// The numbers of a measure.
 #[derive(Clone, Debug, Serialize)]
 pub struct MeasureReport {
-    /// Its begin.
-    pub from_ns: u64,
-    /// Its end.
-    pub to_ns: u64,
-    /// The calls that were made.
-    pub made: u64,
-    /// The calls that were sent, as the limit had capacity for them.
-    pub sent: u64,
-    /// The calls of each client that were served before their deadline.
-    pub served: Vec<u64>,
-    /// The calls that the server refused.
-    pub refused: u64,
-    /// The calls whose deadline passed.
-    pub late: u64,
+    /// Its time.
+    #[serde(flatten)]
+    pub measure: Measure,
+    /// Its calls.
+    #[serde(flatten)]
+    pub measured: Measured,
     /// Its results as numbers that can be compared.
     #[serde(flatten)]
     pub numbers: Numbers,
@@ -53,21 +45,12 @@ impl ServerFile {
             missed.map(move |why| format!("measure {}: {why}", at.saturating_add(1)))
         };
         let mismatches = with_goals.flat_map(missed).collect();
+        let of = |(&measure, measured): (&Measure, &Measured)| {
+            let numbers = measured.numbers();
+            MeasureReport { measure, measured: measured.clone(), numbers }
+        };
         let measures = self.setup.measures.iter().zip(&run.measured).map(of).collect();
         ServerReport { title: self.title.clone(), measures, mismatches, run }
-    }
-}
-
-fn of((measure, measured): (&Measure, &Measured)) -> MeasureReport {
-    MeasureReport {
-        from_ns: measure.from_ns,
-        to_ns: measure.to_ns,
-        made: measured.made,
-        sent: measured.sent,
-        served: measured.served.clone(),
-        refused: measured.refused,
-        late: measured.late,
-        numbers: measured.numbers(),
     }
 }
 
@@ -87,19 +70,20 @@ impl ServerReport {
             let _ = writeln!(text, "{title}\n");
         }
         for measure in &self.measures {
+            let MeasureReport { measure, measured, numbers } = measure;
             let (from, to) = (span::Text(measure.from_ns), span::Text(measure.to_ns));
             let Numbers { goodput_per_mille, p99_ns, jain_per_mille, shed_per_mille, .. } =
-                measure.numbers;
+                *numbers;
             let (goodput, shed) = (Percent(goodput_per_mille), Percent(shed_per_mille));
             let p99 = span::Text(p99_ns);
-            let MeasureReport { made, sent, refused, late, .. } = measure;
-            let served = measure.served.iter().copied().fold(0, u64::saturating_add);
+            let Measured { made, sent, refused, late, .. } = measured;
+            let served = measured.served.iter().copied().fold(0, u64::saturating_add);
             let _ = writeln!(
                 text,
                 "{from} to {to}: {made} calls, {sent} sent, {served} served in time, {refused} \
                  refused, {late} too late\n  goodput {goodput}, shed {shed}, 99 of 100 within {p99}"
             );
-            if measure.served.len() > 1 {
+            if measured.served.len() > 1 {
                 let (whole, part) = (jain_per_mille / 1_000, jain_per_mille % 1_000);
                 let _ = writeln!(text, "  Jain's index of the clients {whole}.{part:03}");
             }
