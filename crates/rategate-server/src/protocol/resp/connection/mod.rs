@@ -96,7 +96,8 @@ where
         let (mut begun, mut timer) = (WakeGate::new(begun), WakeGate::new(timer));
         poll_fn(|cx| {
             let now = Instant::now();
-            connection.is_draining = drain.is_begun();
+            connection.is_draining =
+                connection.is_draining || Pin::new(&mut begun).poll(cx).is_ready();
             if connection.poll(cx, now).is_ready() {
                 return Poll::Ready(());
             }
@@ -108,8 +109,7 @@ where
             if timer.get().deadline() > wake || timer.get().deadline() <= now {
                 timer.as_mut().reset(wake);
             }
-            let is_called = !connection.is_draining && Pin::new(&mut begun).poll(cx).is_ready();
-            if is_called || Pin::new(&mut timer).poll(cx).is_ready() {
+            if Pin::new(&mut timer).poll(cx).is_ready() {
                 cx.waker().wake_by_ref();
             }
             Poll::Pending
