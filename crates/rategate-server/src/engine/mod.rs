@@ -42,7 +42,7 @@ use rategate::{Clock, MonotonicClock};
 
 pub use self::answer::{Answer, Decided, Detail, ItemResult, Later, Observer, Verdict, Watch};
 #[cfg(feature = "otlp")]
-pub use self::caller::{CallerSpan, CallerSpanGuard, TRACEPARENT, within};
+pub(crate) use self::caller::caller;
 use self::decide::Seen;
 pub use self::error::EngineError;
 use self::exhausted::Exhausted;

@@ -7,11 +7,12 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use opentelemetry::trace::SpanContext;
 use rategate::Clock;
 use smallvec::smallvec;
 
 use super::answer::{Answer, Decided, ItemResult};
-use super::caller::CallerSpan;
+use super::caller;
 use super::error::EngineError;
 use super::request::Verb;
 use super::{Engine, Inner};
@@ -20,7 +21,7 @@ use super::{Engine, Inner};
 pub trait Tracer: Send + Sync + Debug {
     /// Returns `true` if the decision about to be made has a span; `caller` is the span of its
     /// caller. Runs on the path of each decision, so it should take next to no time.
-    fn samples(&self, caller: Option<&CallerSpan>) -> bool;
+    fn samples(&self, caller: Option<&SpanContext>) -> bool;
 
     /// Receives the span of a decision that has ended.
     fn ended(&self, span: &Span<'_>);
@@ -30,7 +31,7 @@ pub trait Tracer: Send + Sync + Debug {
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
     /// The caller's span that contains it; `None` if it is the first of its trace.
-    pub caller: Option<CallerSpan>,
+    pub caller: Option<&'a SpanContext>,
     /// The verb of the request.
     pub verb: Verb,
     /// The duration in nanoseconds, by the engine's clock.
@@ -54,7 +55,7 @@ pub enum Outcome<'a> {
 pub(super) struct Open<C: Clock> {
     inner: Arc<Inner<C>>,
     tracer: Arc<dyn Tracer>,
-    caller: Option<CallerSpan>,
+    caller: Option<SpanContext>,
     verb: Verb,
     began_ns: u64,
     has_ended: bool,
@@ -71,7 +72,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     /// Begins the span of a decision about to be made, if it has one.
     pub(super) fn span(&self, verb: Verb) -> Option<Open<C>> {
         let tracer = self.tracer.as_ref()?;
-        let caller = CallerSpan::current();
+        let caller = caller::current();
         if !tracer.samples(caller.as_ref()) {
             return None;
         }
@@ -131,7 +132,7 @@ impl<C: Clock> Open<C> {
     fn report(&mut self, outcome: Outcome<'_>) {
         self.has_ended = true;
         let took_ns = self.inner.clock.now_ns().saturating_sub(self.began_ns);
-        let (caller, verb) = (self.caller, self.verb);
+        let (caller, verb) = (self.caller.as_ref(), self.verb);
         self.tracer.ended(&Span { caller, verb, took_ns, outcome });
     }
 }

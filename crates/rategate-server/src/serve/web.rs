@@ -129,10 +129,10 @@ impl Protocol for Web {
         let ending = attempts.clone();
         let answer = move |request: Request<Incoming>| {
             #[cfg(feature = "otlp")]
-            let span = crate::engine::CallerSpan::of(request.headers());
+            let caller_context = crate::engine::caller(request.headers());
             let answer = self.clone().answer(request, caller, attempts.clone());
             #[cfg(feature = "otlp")]
-            let answer = crate::engine::within(span, answer);
+            let answer = opentelemetry::context::FutureExt::with_context(answer, caller_context);
             answer
         };
         let end = async {

@@ -5,8 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use opentelemetry::trace::{
+    SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState,
+};
+use opentelemetry::{Context as Trace, ContextGuard};
 use rategate::Clock as _;
-use rategate_server::engine::{CallerSpan, Decided, Outcome, Span, Tracer, Verb};
+use rategate_server::engine::{Decided, Outcome, Span, Tracer, Verb};
 use rategate_testkit::faulty::Fate;
 
 use crate::engine::common::bucket;
@@ -17,7 +21,7 @@ use crate::stores::{BUDGET_NS, MS, World, decided, stored};
 struct RecordingTracer(Mutex<Vec<(Option<u8>, u64, &'static str)>>);
 
 impl Tracer for RecordingTracer {
-    fn samples(&self, caller: Option<&CallerSpan>) -> bool {
+    fn samples(&self, caller: Option<&SpanContext>) -> bool {
         caller.is_some()
     }
 
@@ -28,7 +32,7 @@ impl Tracer for RecordingTracer {
             Outcome::Failed(_) => "failed",
             Outcome::GivenUp => "given up",
         };
-        let caller = span.caller.map(|caller| caller.span_id[0]);
+        let caller = span.caller.map(|caller| caller.span_id().to_bytes()[0]);
         self.0.lock().unwrap().push((caller, span.took_ns, outcome));
     }
 }
@@ -39,8 +43,10 @@ impl RecordingTracer {
     }
 }
 
-fn caller(own: u8) -> CallerSpan {
-    CallerSpan { trace_id: [1; 16], span_id: [own; 8], is_sampled: true }
+fn of_caller(own: u8) -> ContextGuard {
+    let (trace, span) = (TraceId::from_bytes([1; 16]), SpanId::from_bytes([own; 8]));
+    let span = SpanContext::new(trace, span, TraceFlags::SAMPLED, true, TraceState::NONE);
+    Trace::new().with_remote_span_context(span).attach()
 }
 
 #[test]
@@ -54,12 +60,12 @@ fn a_span_lasts_until_the_store_answers_or_the_request_is_abandoned() {
 
     // The span is that of the caller, whichever thread polls the future.
     let decision = {
-        let _within = caller(7).enter();
+        let _within = of_caller(7);
         decided(&server, Verb::Take, &[("far", "x", 1)])
     };
     assert!(matches!(decision, Decided::Later(_)) && recorded.take().is_empty());
     {
-        let _within = caller(8).enter();
+        let _within = of_caller(8);
         let mut answer = pin!(decision.answer());
         let mut context = Context::from_waker(Waker::noop());
         while answer.as_mut().poll(&mut context).is_pending() {
@@ -71,7 +77,7 @@ fn a_span_lasts_until_the_store_answers_or_the_request_is_abandoned() {
 
     // The answer is dropped.
     let decision = {
-        let _within = caller(9).enter();
+        let _within = of_caller(9);
         decided(&server, Verb::Take, &[("far", "y", 1)])
     };
     world.clock.set(Duration::from_nanos(world.clock.now_ns() + 2 * MS));
@@ -80,7 +86,7 @@ fn a_span_lasts_until_the_store_answers_or_the_request_is_abandoned() {
 
     // At once.
     {
-        let _within = caller(10).enter();
+        let _within = of_caller(10);
         for _ in 0..2 {
             let _ = world.ask(&server, Verb::Take, &[("here", "x", 1)]);
         }
@@ -94,7 +100,7 @@ fn a_span_lasts_until_the_store_answers_or_the_request_is_abandoned() {
 
     // With an unavailable store.
     world.store.set_usual(Fate::Unreachable);
-    let _within = caller(11).enter();
+    let _within = of_caller(11);
     let _ = world.ask(&server.clone(), Verb::Take, &[("far", "x", 1)]);
     let [(caller_span, took_ns, _)] = recorded.take()[..] else { panic!("one is over") };
     assert!(caller_span == Some(11) && took_ns <= BUDGET_NS);

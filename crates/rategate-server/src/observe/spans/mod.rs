@@ -1,5 +1,5 @@
 //! Spans of sampled decisions, sent to a receiver by the SDK of OpenTelemetry. Only these files
-//! name it.
+//! name it, and `engine/{caller,traced}` for the spans of callers.
 //!
 //! A decision is sampled before it is made. Without a span, it costs a check of its caller's span
 //! and a random number. With one, it adds a span to the SDK's queue, whose thread sends it. When
@@ -11,13 +11,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use opentelemetry::KeyValue;
+use opentelemetry::trace::SpanContext;
 use opentelemetry_otlp::{RetryPolicy, SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{BatchSpanProcessor, SpanProcessor as _};
 
 use super::Protocol;
 use crate::config::settings::{Sample, Tracing};
-use crate::engine::{CallerSpan, Span, Tracer};
+use crate::engine::{Span, Tracer};
 
 /// The maximum time of a batch, from the lookup of the receiver's name to its answer.
 const WITHIN: Duration = Duration::from_secs(5);
@@ -80,8 +81,8 @@ impl Spans {
 
 impl Tracer for ProtocolTracer {
     #[inline]
-    fn samples(&self, caller: Option<&CallerSpan>) -> bool {
-        caller.map_or_else(|| is_drawn(self.sample), |caller| caller.is_sampled)
+    fn samples(&self, caller: Option<&SpanContext>) -> bool {
+        caller.map_or_else(|| is_drawn(self.sample), SpanContext::is_sampled)
     }
 
     fn ended(&self, span: &Span<'_>) {

@@ -3,9 +3,7 @@
 use std::num::NonZeroU64;
 use std::time::{Duration, SystemTime};
 
-use opentelemetry::trace::{
-    SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState,
-};
+use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceState};
 use opentelemetry::{Array, InstrumentationScope, KeyValue, StringValue, Value};
 use opentelemetry_sdk::trace::{
     IdGenerator as _, RandomIdGenerator, SpanData, SpanEvents, SpanLinks,
@@ -22,8 +20,8 @@ const MAX_SPAN_RULES: usize = 8;
 /// Returns the span of a decision that has ended, with a new identifier.
 pub(super) fn data(protocol: Protocol, span: &Span<'_>, ended: SystemTime) -> SpanData {
     let ids = RandomIdGenerator::default();
-    let trace_id = span.caller.map(|caller| TraceId::from_bytes(caller.trace_id));
-    let parent = span.caller.map(|caller| SpanId::from_bytes(caller.span_id));
+    let trace_id = span.caller.map(SpanContext::trace_id);
+    let parent = span.caller.map(SpanContext::span_id);
     let mut attributes = vec![
         KeyValue::new("rategate.protocol", protocol.name()),
         KeyValue::new("rategate.verb", word(span.verb)),
