@@ -15,7 +15,7 @@ use std::sync::Arc;
 use rategate::AnyPolicy;
 use rategate::charge::Debt;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 pub use self::counted::CountedWindow;
 pub use self::counts::{CostError, Counts, Dimension, Prices, Usage, Weight, Weights};
@@ -154,7 +154,8 @@ pub enum Look {
 }
 
 /// The extent to which a rule is enforced.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Enforcement {
     /// Enforced.
     #[default]
@@ -198,7 +199,7 @@ pub enum CounterLocation {
 }
 
 /// The decision while the store is unavailable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnUnavailable {
     /// Every request is denied.

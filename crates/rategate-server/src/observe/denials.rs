@@ -1,13 +1,13 @@
 //! The last denials of each rule, a sample of a few per second, and their log events.
 
 use std::collections::VecDeque;
-use std::num::NonZeroU64;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rategate::keyed::{Hashing, Seeds};
 use rategate::{Gcra, Limiter, ManualClock};
+use serde::Serialize;
 
 use super::lock;
 use crate::config::settings::LogKeys;
@@ -20,24 +20,17 @@ const PAUSE_NS: u64 = 100_000_000;
 const NEAR_PAUSE_NS: u64 = 1_000_000_000;
 
 /// A denied item.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Denial {
-    pub(super) at_ns: u64,
+    pub(super) at_ms: u64,
+    #[serde(rename = "key")]
     pub(super) name: Box<str>,
     pub(super) permits: u64,
-    pub(super) why: Why,
+    /// The limit is in use; or it is 0, or the permits exceed it; or the store was unavailable.
+    pub(super) why: &'static str,
+    /// The time until the item fits, if time can help.
+    pub(super) retry_after_ms: Option<u64>,
     pub(super) enforced: bool,
-}
-
-/// The reason for a denial.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
-    /// The limit is in use; the item fits after this time.
-    NotYet { retry_after_ns: NonZeroU64 },
-    /// The permits exceed the capacity, or the limit is 0.
-    Never,
-    /// The store was unavailable, and the rule denies then.
-    Unavailable,
 }
 
 /// The last denials of a rule.
@@ -96,18 +89,14 @@ impl Denials {
         denial: impl FnOnce() -> Denial,
     ) {
         if is_due(&self.next_ns, now_ns, PAUSE_NS) {
-            self.record(rule, key, events, denial());
+            self.record(now_ns, (rule, key), events, denial());
         }
     }
 
     #[cold]
-    fn record(&self, rule: &str, key: &[u8], events: &Events, denial: Denial) {
-        if tracing::enabled!(target: "rategate", tracing::Level::INFO)
-            && events.may_log(denial.at_ns)
-        {
-            let Denial { name, permits, why, enforced, .. } = &denial;
-            let retry_after_ms = why.retry_after_ns().map(|wait| wait.get().div_ceil(1_000_000));
-            let reason = why.word();
+    fn record(&self, now_ns: u64, (rule, key): (&str, &[u8]), events: &Events, denial: Denial) {
+        if tracing::enabled!(target: "rategate", tracing::Level::INFO) && events.may_log(now_ns) {
+            let Denial { name, permits, why: reason, retry_after_ms, enforced, .. } = &denial;
             let plain = (events.keys == LogKeys::Plain).then(|| tracing::field::display(name));
             let key_hash = events.hash(key).map(tracing::field::display);
             tracing::info!(
@@ -169,23 +158,6 @@ fn move_on(next_ns: &AtomicU64, due_ns: u64, then_ns: u64) -> bool {
     next_ns.compare_exchange(due_ns, then_ns, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }
 
-impl Why {
-    pub(super) const fn word(self) -> &'static str {
-        match self {
-            Self::NotYet { .. } => "over-the-limit",
-            Self::Never => "never-fits",
-            Self::Unavailable => "store-unreachable",
-        }
-    }
-
-    pub(super) const fn retry_after_ns(self) -> Option<NonZeroU64> {
-        match self {
-            Self::NotYet { retry_after_ns } => Some(retry_after_ns),
-            Self::Never | Self::Unavailable => None,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,16 +168,17 @@ mod tests {
         for nth in 0..100 {
             let at_ns = nth * PAUSE_NS;
             denials.note(at_ns, "rule", b"key", &events, || Denial {
-                at_ns,
+                at_ms: at_ns / 1_000_000,
                 name: "key".into(),
                 permits: 1,
-                why: Why::Never,
+                why: "never-fits",
+                retry_after_ms: None,
                 enforced: true,
             });
         }
         let all = denials.all();
         assert_eq!(all.len(), MAX_DENIALS);
-        let ends = [all[0].at_ns, all[MAX_DENIALS - 1].at_ns];
-        assert_eq!(ends, [68 * PAUSE_NS, 99 * PAUSE_NS]);
+        let ends = [all[0].at_ms, all[MAX_DENIALS - 1].at_ms];
+        assert_eq!(ends, [68, 99].map(|nth| nth * PAUSE_NS / 1_000_000));
     }
 }

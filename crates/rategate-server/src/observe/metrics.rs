@@ -18,14 +18,14 @@ use prometheus_client::encoding::{
 use prometheus_client::metrics::MetricType::{self, Counter, Gauge, Histogram};
 use prometheus_client::registry::Registry;
 
+use super::Observe;
 use super::record::Record;
 use super::status::{Protocol, ServerStatus, Store};
 use super::tally::{Kind, OUTCOMES, Sum, WAITS_MS};
 use super::view::View;
-use super::{Observe, summary};
 use crate::engine::{KeeperStats, ReservationCounts};
 use crate::net::RefusalReason;
-use crate::rule::Rule;
+use crate::rule::{Enforcement, Rule};
 
 /// Returns all metrics as text.
 pub(super) fn render(observe: &Arc<Observe>, view: &Arc<dyn View>) -> String {
@@ -219,7 +219,7 @@ fn snapshot(out: &mut Writer<'_>, status: &ServerStatus) -> fmt::Result {
 
 fn configuration(out: &mut Writer<'_>, status: &ServerStatus, view: &dyn View) -> fmt::Result {
     let what = "1 if the newest configuration was refused and an older one is in force";
-    out.one(Gauge, "rategate_config_reload_failed", what, status.config_failed().into())?;
+    out.one(Gauge, "rategate_config_reload_failed", what, status.reload_error().is_some().into())?;
     let loads = |(loaded, refused)| [("loaded", loaded), ("refused", refused)];
     let what = "Configurations loaded and refused";
     out.each(Counter, "rategate_config_loads", what, "outcome", loads(status.loads()))?;
@@ -230,7 +230,7 @@ fn configuration(out: &mut Writer<'_>, status: &ServerStatus, view: &dyn View) -
     out.one(Gauge, "rategate_tls_reload_failed", what, has_failed.into())?;
     let what = "Certificates read again, and refused";
     out.each(Counter, "rategate_tls_loads", what, "outcome", loads(status.certificate_loads()))?;
-    if let Some((is_connected, [accepted, refused])) = status.updates() {
+    if let Some((is_connected, (accepted, refused))) = status.updates() {
         let what = "1 if the control plane's stream is open";
         out.one(Gauge, "rategate_xds_connected", what, is_connected.into())?;
         let what = "Configurations of the control plane by outcome";
@@ -242,7 +242,13 @@ fn configuration(out: &mut Writer<'_>, status: &ServerStatus, view: &dyn View) -
     let what = "Always 1; the digest of the rules in force";
     out.each(Gauge, "rategate_config_info", what, "hash", [(hash, 1)])?;
     let what = "Rules in force, by whether they are enforced";
-    let rules = summary::by_enforcement(rules.as_deref());
+    let kinds =
+        [("all", Enforcement::All), ("shadow", Enforcement::Shadow), ("soft", Enforcement::Soft)];
+    let rules = rules.as_ref().map_or(&[][..], |rules| &rules.rules);
+    let rules = kinds.map(|(name, kind)| {
+        let count = rules.iter().filter(|rule| rule.enforcement == kind).count();
+        (name, u64::try_from(count).unwrap_or(u64::MAX))
+    });
     out.each(Gauge, "rategate_config_rules", what, "enforcement", rules)
 }
 

@@ -7,7 +7,7 @@ use rategate::keyed::{Hashing, Seeds};
 
 #[cfg(feature = "dashboard")]
 use super::dashboard::Recorder;
-use super::denials::{Denial, Denials, Events, Why};
+use super::denials::{Denial, Denials, Events};
 use super::holds::Holds;
 use super::series::Series;
 use super::tally::{Kind, Tally, Waits, increase, is_near};
@@ -124,12 +124,22 @@ impl Record {
     }
 
     #[cold]
-    fn note_denial(&self, now_ns: u64, key: &[u8], (permits, why, enforced): (u64, Why, bool)) {
+    fn note_denial(&self, now_ns: u64, key: &[u8], permits: u64, verdict: Verdict) {
+        let (why, enforced) = match verdict {
+            Verdict::Denied { retry_after_ns: Some(_), enforced } => ("over-the-limit", enforced),
+            Verdict::Denied { retry_after_ns: None, enforced } => ("never-fits", enforced),
+            _ => ("store-unreachable", true),
+        };
+        let wait = match verdict {
+            Verdict::Denied { retry_after_ns, .. } => retry_after_ns,
+            _ => None,
+        };
         self.denials.note(now_ns, &self.name, key, &self.events, || Denial {
-            at_ns: now_ns,
+            at_ms: now_ns / 1_000_000,
             name: self.name_of(key).into(),
             permits,
             why,
+            retry_after_ms: wait.map(|wait| wait.get().div_ceil(1_000_000)),
             enforced,
         });
     }
@@ -179,12 +189,10 @@ impl Watch for Record {
                 if enforced {
                     self.tally.add_wait(retry_after_ns);
                 }
-                let not_yet = |retry_after_ns| Why::NotYet { retry_after_ns };
-                let why = retry_after_ns.map_or(Why::Never, not_yet);
-                self.note_denial(now_ns, key, (permits, why, enforced));
+                self.note_denial(now_ns, key, permits, result.verdict);
             }
             Verdict::Unavailable { admitted: false, .. } => {
-                self.note_denial(now_ns, key, (permits, Why::Unavailable, true));
+                self.note_denial(now_ns, key, permits, result.verdict);
             }
             _ if is_near(result) => {
                 self.tally.add(Kind::Near, permits);

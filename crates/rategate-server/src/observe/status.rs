@@ -1,6 +1,6 @@
 //! The status of the service: set by its parts, read by metrics and the page.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::lock;
@@ -43,16 +43,21 @@ pub struct ServerStatus {
     ignored_verbs: [Arc<AtomicU64>; 3],
     other_sites: AtomicU64,
     other_hosts: AtomicU64,
-    config_failed: AtomicBool,
-    reloads: AtomicU64,
-    failed_reloads: AtomicU64,
     loaded_at_s: AtomicU64,
-    certificate_loads: AtomicU64,
-    certificate_failures: AtomicU64,
-    /// The configurations of a control plane that were accepted, and refused.
-    updates: [AtomicU64; 2],
-    /// The errors of refused configurations and certificates, and the status of the store.
+    config: Loads,
+    certificates: Loads,
+    /// The configurations of a control plane.
+    updates: Loads,
     details: Mutex<Details>,
+}
+
+/// What was read again, and accepted or refused.
+#[derive(Debug, Default)]
+struct Loads {
+    accepted: AtomicU64,
+    refused: AtomicU64,
+    /// The error of the newest, if it was refused.
+    error: Mutex<Option<Box<str>>>,
 }
 
 /// The connections of a protocol, which all its listeners count.
@@ -65,8 +70,6 @@ pub(super) struct Connections {
 
 #[derive(Clone, Debug, Default)]
 struct Details {
-    reload_error: Option<Box<str>>,
-    certificate_error: Option<Box<str>>,
     store: Store,
     snapshot: Option<KeeperStats>,
     /// `true` if the stream of a control plane is open; `None` if there is no control plane.
@@ -157,35 +160,28 @@ impl ServerStatus {
 
     /// Records that a configuration is in force, since `now_s` in Unix time.
     pub fn loaded(&self, now_s: u64) {
-        self.reloads.fetch_add(1, Ordering::Relaxed);
         self.loaded_at_s.store(now_s, Ordering::Relaxed);
-        self.config_failed.store(false, Ordering::Relaxed);
-        self.details(|details| details.reload_error = None);
+        self.config.accept();
     }
 
     /// Records that a configuration was refused, and the previous one stays.
     pub fn load_failed(&self, error: &str) {
-        self.failed_reloads.fetch_add(1, Ordering::Relaxed);
-        self.config_failed.store(true, Ordering::Relaxed);
-        self.details(|details| details.reload_error = Some(cut(error)));
+        self.config.refuse(error);
     }
 
     /// Records that the files contain the configuration in force again.
     pub fn load_restored(&self) {
-        self.config_failed.store(false, Ordering::Relaxed);
-        self.details(|details| details.reload_error = None);
+        *lock(&self.config.error) = None;
     }
 
     /// Records that reloaded certificates are in use.
     pub fn certificates_loaded(&self) {
-        self.certificate_loads.fetch_add(1, Ordering::Relaxed);
-        self.details(|details| details.certificate_error = None);
+        self.certificates.accept();
     }
 
     /// Records that new certificates were refused, and the previous ones stay.
     pub fn certificates_failed(&self, error: &str) {
-        self.certificate_failures.fetch_add(1, Ordering::Relaxed);
-        self.details(|details| details.certificate_error = Some(cut(error)));
+        self.certificates.refuse(error);
     }
 
     /// Sets whether the stream of the control plane is open.
@@ -195,16 +191,14 @@ impl ServerStatus {
 
     /// Records that a configuration of the control plane was accepted, or refused.
     pub fn update_judged(&self, is_accepted: bool) {
-        let [accepted, refused] = &self.updates;
-        let counter = if is_accepted { accepted } else { refused };
-        counter.fetch_add(1, Ordering::Relaxed);
+        if is_accepted { self.updates.accept() } else { self.updates.refuse("") }
     }
 
     /// Returns `true` if the stream of the control plane is open, and the numbers of its
     /// configurations accepted, and refused. Returns `None` if there is no control plane.
-    pub(super) fn updates(&self) -> Option<(bool, [u64; 2])> {
+    pub(super) fn updates(&self) -> Option<(bool, (u64, u64))> {
         let is_connected = self.details(|details| details.control_plane)?;
-        Some((is_connected, self.updates.each_ref().map(|count| count.load(Ordering::Relaxed))))
+        Some((is_connected, self.updates.counts()))
     }
 
     /// Sets the status of the store.
@@ -225,23 +219,19 @@ impl ServerStatus {
         self.details(|details| details.store)
     }
 
+    /// Returns the reason why the newest configuration is not in force.
     pub(super) fn reload_error(&self) -> Option<Box<str>> {
-        self.details(|details| details.reload_error.clone())
+        lock(&self.config.error).clone()
     }
 
     /// Returns the reason why the newest certificates are not in use.
     pub(super) fn certificate_error(&self) -> Option<Box<str>> {
-        self.details(|details| details.certificate_error.clone())
+        lock(&self.certificates.error).clone()
     }
 
     /// Returns the numbers of certificates reloaded, and refused.
     pub(super) fn certificate_loads(&self) -> (u64, u64) {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        (of(&self.certificate_loads), of(&self.certificate_failures))
-    }
-
-    pub(super) fn config_failed(&self) -> bool {
-        self.config_failed.load(Ordering::Relaxed)
+        self.certificates.counts()
     }
 
     pub(super) fn loaded_at_s(&self) -> u64 {
@@ -256,7 +246,7 @@ impl ServerStatus {
 
     /// Returns the numbers of configurations loaded, and refused.
     pub(super) fn loads(&self) -> (u64, u64) {
-        (self.reloads.load(Ordering::Relaxed), self.failed_reloads.load(Ordering::Relaxed))
+        self.config.counts()
     }
 
     /// Returns the numbers of connections open, accepted and refused.
@@ -273,6 +263,23 @@ impl ServerStatus {
 
     fn details<T>(&self, read: impl FnOnce(&mut Details) -> T) -> T {
         read(&mut lock(&self.details))
+    }
+}
+
+impl Loads {
+    fn accept(&self) {
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+        *lock(&self.error) = None;
+    }
+
+    fn refuse(&self, error: &str) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        *lock(&self.error) = Some(cut(error));
+    }
+
+    /// Returns the numbers of those accepted, and refused.
+    fn counts(&self) -> (u64, u64) {
+        (self.accepted.load(Ordering::Relaxed), self.refused.load(Ordering::Relaxed))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Summaries of rules and their figures in sentences.
 
-use crate::rule::{CounterLocation, Enforcement, Limit, OnUnavailable, Rule, RuleSet};
+use crate::rule::{CounterLocation, Enforcement, Limit, Rule};
 
 use super::series::Second;
 use super::top_keys::Ranking;
@@ -48,7 +48,7 @@ pub(super) fn of_minute(minute: &Second, denied: &Ranking) -> String {
     if over > 0
         && let Some(first) = denied.ranked.first()
     {
-        let sure = first.count.saturating_sub(first.error);
+        let sure = first.at_least;
         let percent = u128::from(sure).saturating_mul(100).checked_div(u128::from(denied.total));
         if percent.unwrap_or(0) >= ONE_KEY_PERCENT && !first.name.is_empty() {
             let share = share(sure, denied.total);
@@ -83,46 +83,12 @@ pub(super) fn of_rule(rule: &Rule) -> String {
     format!("{limit}{enforced}{scheduled}")
 }
 
-/// Returns the name of the algorithm that decides.
-pub(super) const fn algorithm(rule: &Rule) -> &'static str {
-    rule.limit.algorithm()
-}
-
-/// Returns `true` for a limit of concurrency.
-pub(super) const fn counts_in_flight(rule: &Rule) -> bool {
-    rule.limit.counts_in_flight()
-}
-
 pub(super) const fn location(rule: &Rule) -> &'static str {
     match rule.location {
         CounterLocation::Here => "this process",
         CounterLocation::StoreExact => "store",
         CounterLocation::StoreLeased { .. } => "store, leased",
     }
-}
-
-pub(super) const fn on_unavailable(rule: &Rule) -> &'static str {
-    match rule.on_unavailable {
-        OnUnavailable::Deny => "deny",
-        OnUnavailable::Admit => "admit",
-        OnUnavailable::Local => "local",
-    }
-}
-
-/// Returns the numbers of rules that are enforced, and that are not.
-pub(super) fn by_enforcement(rules: Option<&RuleSet>) -> [(&'static str, u64); 3] {
-    let mut counts = [("all", 0_u64), ("shadow", 0), ("soft", 0)];
-    for rule in rules.map_or(&[][..], |rules| &rules.rules) {
-        let at = match rule.enforcement {
-            Enforcement::All => 0,
-            Enforcement::Shadow => 1,
-            Enforcement::Soft => 2,
-        };
-        if let Some((_, count)) = counts.get_mut(at) {
-            *count = count.saturating_add(1);
-        }
-    }
-    counts
 }
 
 /// Formats a length of time in its two largest units.
@@ -191,7 +157,7 @@ mod tests {
                  algorithm = \"{written}\"\n"
             );
             let loaded = crate::config::load_text("a.toml", &text).unwrap();
-            assert_eq!(algorithm(&loaded.rules.rules[0]), written);
+            assert_eq!(loaded.rules.rules[0].limit.algorithm(), written);
         }
     }
 
@@ -206,7 +172,7 @@ mod tests {
         let ranking = |counts: &[u64]| {
             let ranked = |(at, &count): (usize, &u64)| {
                 let name = format!("k{at}").into();
-                Ranked { name, count, error: 0 }
+                Ranked { name, at_most: count, at_least: count }
             };
             let ranked = counts.iter().enumerate().map(ranked).collect();
             Ranking { total: counts.iter().sum(), ranked }

@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rategate::stats::{Lanes, Top};
+use serde::Serialize;
 
 use super::{MAX_LANES, lock};
 
@@ -33,20 +34,22 @@ pub(super) struct Ranks {
 }
 
 /// A key in a ranking.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Ranked {
+    /// The name of the key, percent-encoded. Ends with `…` if it is cut.
+    #[serde(rename = "key")]
     pub(super) name: Box<str>,
-    /// The upper bound of its weight.
-    pub(super) count: u64,
-    /// The uncertainty: the part of the weight that may belong to other keys.
-    pub(super) error: u64,
+    /// The bounds of its weight.
+    pub(super) at_most: u64,
+    pub(super) at_least: u64,
 }
 
 /// A ranking, the heaviest first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Ranking {
     /// The weight of all keys together.
     pub(super) total: u64,
+    #[serde(rename = "keys")]
     pub(super) ranked: Vec<Ranked>,
 }
 
@@ -191,7 +194,8 @@ impl Ranks {
     fn ranking(&self, top: &Top<u64>) -> Ranking {
         let named = |ranked: rategate::stats::Ranked<u64>| {
             let name = self.names.get(&ranked.key)?.clone();
-            Some(Ranked { name, count: ranked.count, error: ranked.error })
+            let at_least = ranked.count.saturating_sub(ranked.error);
+            Some(Ranked { name, at_most: ranked.count, at_least })
         };
         Ranking { total: top.total(), ranked: top.ranked().into_iter().filter_map(named).collect() }
     }

@@ -151,7 +151,7 @@ const fn word(verdict: Verdict) -> &'static str {
 }
 
 fn counts_in_flight(result: &ItemResult) -> bool {
-    result.rule.as_deref().is_some_and(summary::counts_in_flight)
+    result.rule.as_deref().is_some_and(|rule| rule.limit.counts_in_flight())
 }
 
 /// Returns a sentence about the verdict, with its times.

@@ -8,10 +8,10 @@ use super::super::record::Record;
 use super::super::series::Second;
 use super::super::status::{Protocol, ServerStatus};
 use super::super::tally::WAITS_MS;
-use super::super::top_keys::{Ranked, Ranking};
+use super::super::top_keys::Ranking;
 use super::super::view::View;
 use super::super::{Observe, summary};
-use crate::rule::{Enforcement, Rule, RuleSet, Value};
+use crate::rule::{Enforcement, OnUnavailable, Rule, RuleSet, Value};
 
 /// The number of seconds of a rule in an event, so that a late event leaves no gap.
 const FEW_SECONDS: usize = 10;
@@ -70,7 +70,7 @@ pub(super) struct Live {
     /// The limit, in words.
     limit: String,
     per_key: bool,
-    enforcement: &'static str,
+    enforcement: Enforcement,
     /// A sentence about its last minute.
     sentence: String,
     /// The algorithm that decides.
@@ -93,7 +93,8 @@ pub(super) struct Detail {
     rule: Option<Written>,
     top: Tops,
     waits: Waits,
-    denials: Vec<DeniedCall>,
+    /// The last denials, the newest first.
+    denials: Vec<Denial>,
     /// The rule's last quarter of an hour; in an event, its last seconds.
     series: Curve,
 }
@@ -118,24 +119,9 @@ pub(super) struct Tops {
     /// The sampling: one item in this many is counted, with that weight.
     one_in: u64,
     /// The ranking by granted permits.
-    used: Ranks,
+    used: Ranking,
     /// The ranking by denied items.
-    denied: Ranks,
-}
-
-#[derive(Debug, Serialize)]
-struct Ranks {
-    total: u64,
-    keys: Vec<Heavy>,
-}
-
-#[derive(Debug, Serialize)]
-struct Heavy {
-    /// The name of the key, percent-encoded. Ends with `…` if it is cut.
-    #[serde(rename = "key")]
-    name: Box<str>,
-    at_most: u64,
-    at_least: u64,
+    denied: Ranking,
 }
 
 /// The waits of items that were denied in the last one to two minutes.
@@ -145,16 +131,6 @@ struct Waits {
     /// never fit.
     ends_ms: &'static [u64],
     counts: Vec<u64>,
-}
-
-#[derive(Debug, Serialize)]
-struct DeniedCall {
-    at_ms: u64,
-    key: Box<str>,
-    permits: u64,
-    why: &'static str,
-    retry_after_ms: Option<u64>,
-    enforced: bool,
 }
 
 /// A rule as it is configured.
@@ -172,11 +148,11 @@ pub(super) struct Written {
     permits: u64,
     period_ms: u64,
     burst: Option<u64>,
-    enforcement: &'static str,
+    enforcement: Enforcement,
     quota: bool,
     replaces: Vec<String>,
     place: &'static str,
-    on_store_unavailable: &'static str,
+    on_store_unavailable: OnUnavailable,
     scheduled: usize,
     max_keys: Option<usize>,
     #[serde(rename = "written_at")]
@@ -229,7 +205,7 @@ impl Service {
             version: env!("CARGO_PKG_VERSION"),
             config_hash: view.rules().map(|rules| rules.hash.to_string()),
             config_loaded_at_s: status.loaded_at_s(),
-            config_failed: status.config_failed(),
+            config_failed: status.reload_error().is_some(),
             config_error: status.reload_error(),
             tls_error: status.certificate_error(),
             store: status.store().name(),
@@ -254,9 +230,9 @@ impl Live {
                 .as_deref()
                 .map_or_else(|| "limits of several kinds".to_owned(), summary::of_rule),
             per_key: rule.as_deref().is_none_or(|rule| rule.values_counted() > 0),
-            enforcement: rule.as_deref().map_or("all", enforcement),
+            enforcement: rule.as_deref().map_or(Enforcement::All, |rule| rule.enforcement),
             sentence: record.sentence().to_string(),
-            kind: rule.as_deref().map_or("several", summary::algorithm),
+            kind: rule.as_deref().map_or("several", |rule| rule.limit.algorithm()),
             keys: taken.map(|taken| taken.keys),
             in_flight: view.in_flight(&record.name),
             overflows: taken.map(|taken| taken.overflows),
@@ -268,21 +244,13 @@ impl Live {
 
 impl Detail {
     fn of(record: &Record, seconds: usize) -> Self {
-        let denied_call = |denial: Denial| DeniedCall {
-            at_ms: denial.at_ns.checked_div(1_000_000).unwrap_or(0),
-            key: denial.name,
-            permits: denial.permits,
-            why: denial.why.word(),
-            retry_after_ms: denial.why.retry_after_ns().map(|wait| wait.get().div_ceil(1_000_000)),
-            enforced: denial.enforced,
-        };
         let waits = Waits { ends_ms: &WAITS_MS, counts: record.recent_waits().to_vec() };
         Self {
             name: record.name.to_string(),
             rule: record.rule.load_full().as_deref().map(Written::of),
             top: Tops::of(record, 10),
             waits,
-            denials: record.denials.all().into_iter().rev().map(denied_call).collect(),
+            denials: record.denials.all().into_iter().rev().collect(),
             series: Curve::of(record, seconds),
         }
     }
@@ -291,19 +259,10 @@ impl Detail {
 impl Tops {
     pub(super) fn of(record: &Record, max: usize) -> Self {
         let (since_s, ranks) = record.top_keys.read();
-        let (used, denied) = (Ranks::of(ranks.used(), max), Ranks::of(ranks.denied(), max));
+        let (mut used, mut denied) = (ranks.used(), ranks.denied());
+        used.ranked.truncate(max);
+        denied.ranked.truncate(max);
         Self { since_s, one_in: record.top_keys.every(), used, denied }
-    }
-}
-
-impl Ranks {
-    fn of(ranking: Ranking, max: usize) -> Self {
-        let key = |Ranked { name, count, error }| Heavy {
-            name,
-            at_most: count,
-            at_least: count.saturating_sub(error),
-        };
-        Self { total: ranking.total, keys: ranking.ranked.into_iter().take(max).map(key).collect() }
     }
 }
 
@@ -330,7 +289,7 @@ impl Config {
         Self {
             hash: rules.map(|rules| rules.hash.to_string()),
             loaded_at_s: status.loaded_at_s(),
-            failed: status.config_failed(),
+            failed: status.reload_error().is_some(),
             error: status.reload_error(),
             rules: rules
                 .map_or_else(Vec::new, |rules| rules.rules.iter().map(Written::of).collect()),
@@ -366,26 +325,18 @@ impl Written {
             domain: rule.domain.to_string(),
             entries: rule.entries.iter().map(entry).collect(),
             limit: summary::of_rule(rule),
-            algorithm: summary::algorithm(rule),
+            algorithm: rule.limit.algorithm(),
             permits: rule.display_limit.permits,
             period_ms,
             burst,
-            enforcement: enforcement(rule),
+            enforcement: rule.enforcement,
             quota: rule.quota,
             replaces: rule.replaces.iter().map(ToString::to_string).collect(),
             place: summary::location(rule),
-            on_store_unavailable: summary::on_unavailable(rule),
+            on_store_unavailable: rule.on_unavailable,
             scheduled: rule.schedule.len(),
             max_keys: rule.max_keys,
             origin: rule.origin.to_string(),
         }
-    }
-}
-
-const fn enforcement(rule: &Rule) -> &'static str {
-    match rule.enforcement {
-        Enforcement::All => "all",
-        Enforcement::Shadow => "shadow",
-        Enforcement::Soft => "soft",
     }
 }

@@ -108,7 +108,7 @@ pub(in crate::observe) async fn call(
     let rule = rule.ok_or_else(|| {
         Refused::invalid("/rule", "it stands for several limits: there is none to compare with")
     })?;
-    if summary::counts_in_flight(&rule) {
+    if rule.limit.counts_in_flight() {
         return Err(Refused::invalid(
             "/rule",
             "it counts calls in flight, and arrivals do not say when calls end; \
