@@ -8,7 +8,7 @@ use std::time::Duration;
 use rategate::snapshot::{Downtime, Snapshot};
 use rategate::{Gcra, Limiter, SlidingLog};
 use rategate_core::fixed_window::{Anchor, FixedWindow};
-use rategate_core::portable::PortablePolicy;
+use rategate_core::saved::PortablePolicy;
 
 libfuzzer_sys::fuzz_target!(|input: (bool, &[u8])| {
     let (is_text, bytes) = input;

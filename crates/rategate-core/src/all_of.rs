@@ -28,7 +28,6 @@
 use alloc::vec::{self, Vec};
 use core::num::NonZeroU64;
 
-use crate::adaptive::Outcome;
 use crate::agree::{self, Member};
 use crate::any_policy::{AnyPolicy, AnyState};
 use crate::debt::{Charged, Debt};
@@ -36,6 +35,7 @@ use crate::error::{CountsInFlight, LimitError};
 use crate::holds::{Hold, Holding, opening_after_ends, soonest_after_ends};
 use crate::ledger::Ledger;
 use crate::limit::Limit;
+use crate::outcome::Outcome;
 use crate::provisional::Provisional;
 use crate::refund::RefundEpoch;
 use crate::share::Share;

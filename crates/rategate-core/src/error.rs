@@ -3,10 +3,6 @@
 
 use core::error::Error;
 use core::fmt;
-use core::num::NonZeroU64;
-use core::time::Duration;
-
-use crate::span::exact_ns;
 
 /// The reason why a [`Rate`](crate::rate::Rate) cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,22 +142,6 @@ pub(crate) const fn or_panic<P: Copy>(checked: Result<P, LimitError>) -> P {
         Err(LimitError::TooManyPermits { .. }) => panic!("more permits than the policy counts"),
         Err(_) => panic!("a period of more than 584 years"),
     }
-}
-
-/// Returns the permits and the period of a limit as the policies keep them: not zero, and within
-/// `max_permits` and 584 years.
-pub(crate) const fn checked(
-    permits: u64,
-    period: Duration,
-    max_permits: u64,
-) -> Result<(NonZeroU64, NonZeroU64), LimitError> {
-    let Some(permits) = NonZeroU64::new(permits) else { return Err(LimitError::ZeroPermits) };
-    let Some(period_ns) = exact_ns(period) else { return Err(LimitError::PeriodTooLong) };
-    let Some(period_ns) = NonZeroU64::new(period_ns) else { return Err(LimitError::ZeroPeriod) };
-    if permits.get() > max_permits {
-        return Err(LimitError::TooManyPermits { max: max_permits });
-    }
-    Ok((permits, period_ns))
 }
 
 impl fmt::Display for RateError {

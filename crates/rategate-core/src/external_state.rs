@@ -26,10 +26,10 @@
 
 use core::num::NonZeroU64;
 
-use crate::adaptive::Outcome;
 use crate::debt::{Charge, Charged, Debt};
 use crate::error::CountsInFlight;
 use crate::limit::{Limit, charge_as_promises};
+use crate::outcome::Outcome;
 use crate::policy::{Ended, Policy, Taken};
 use crate::refund::RefundEpoch;
 use crate::share::Share;

@@ -46,9 +46,10 @@ use core::num::NonZeroU64;
 use core::time::Duration;
 
 use crate::debt::{Charge, Charged, Debt};
-use crate::error::{LimitError, checked, or_panic};
+use crate::error::{LimitError, or_panic};
 use crate::policy::{Policy, Taken};
 use crate::refund::Refund;
+use crate::span::checked;
 use crate::verdict::{Opening, Refusal, on_clock};
 use crate::window_debt;
 

@@ -5,9 +5,9 @@
 
 use core::num::NonZeroU64;
 
-use crate::adaptive::Outcome;
 use crate::debt::{Charged, Debt};
 use crate::error::{CountsInFlight, ExceedsCapacity};
+use crate::outcome::Outcome;
 use crate::refund::RefundEpoch;
 use crate::share::Share;
 use crate::verdict::{Denial, Grant, Opening, Refusal, Settled, Ticket, Verdict};

@@ -63,9 +63,9 @@ use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::rate::{Kind, Rate};
 use crate::refund::{Refund, RefundBasis};
 use crate::schedule::Schedule;
+use crate::schedule::track::{Due, DueAt, Track};
 use crate::search::first_after;
 use crate::span::whole_ns;
-use crate::track::{Due, DueAt, Track};
 use crate::verdict::{Opening, Refusal, on_clock};
 
 /// The default shortest sleep: that of the operation throttle.

@@ -8,9 +8,9 @@
 use core::fmt::Debug;
 use core::num::NonZeroU64;
 
-use crate::adaptive::{Outcome, Sample};
 use crate::debt::{Charge, Charged};
 use crate::exact::{Exact, Pace};
+use crate::outcome::{Outcome, Sample};
 use crate::refund::Refund;
 use crate::verdict::{Grant, Opening, Refusal, Ticket};
 

@@ -60,10 +60,11 @@ use core::num::NonZeroU64;
 use core::time::Duration;
 
 use crate::debt::{Charge, Charged};
-use crate::error::{LimitError, checked, or_panic};
+use crate::error::{LimitError, or_panic};
 use crate::policy::{Policy, Taken};
 use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::refund::Refund;
+use crate::span::checked;
 use crate::span::exact_ns;
 use crate::verdict::{Opening, Refusal, on_clock};
 

@@ -15,10 +15,11 @@
 //! ```
 
 use core::fmt;
+use core::num::NonZeroU64;
 use core::time::Duration;
 
 use crate::decimal::{self, DecimalError};
-use crate::error::SpanError;
+use crate::error::{LimitError, SpanError};
 
 /// The units of a duration, smallest first, and their nanoseconds.
 pub const UNITS: [(&str, u64); 7] = [
@@ -46,6 +47,22 @@ pub const fn whole_ns(span: Duration) -> u64 {
         Some(ns) => ns,
         None => u64::MAX,
     }
+}
+
+/// Returns the permits and the period of a limit as the policies keep them: not zero, and within
+/// `max_permits` and 584 years.
+pub(crate) const fn checked(
+    permits: u64,
+    period: Duration,
+    max_permits: u64,
+) -> Result<(NonZeroU64, NonZeroU64), LimitError> {
+    let Some(permits) = NonZeroU64::new(permits) else { return Err(LimitError::ZeroPermits) };
+    let Some(period_ns) = exact_ns(period) else { return Err(LimitError::PeriodTooLong) };
+    let Some(period_ns) = NonZeroU64::new(period_ns) else { return Err(LimitError::ZeroPeriod) };
+    if permits.get() > max_permits {
+        return Err(LimitError::TooManyPermits { max: max_permits });
+    }
+    Ok((permits, period_ns))
 }
 
 /// Parses a duration into nanoseconds.

@@ -55,21 +55,22 @@
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 
+mod compensation;
 mod words;
 
 use core::num::NonZeroU64;
 use core::time::Duration;
 
-use crate::compensation::DampingShift;
+pub use self::compensation::DampingShift;
 use crate::exact::{Exact, Pace};
 use crate::policy::{Policy, Taken};
 use crate::rate::{Kind, Rate};
 use crate::ratio::Ratio;
 use crate::refund::{Refund, RefundBasis};
+use crate::schedule::track::{Due, DueAt, Track};
 use crate::schedule::{Form, Schedule};
 use crate::search::first_after;
 use crate::span::whole_ns;
-use crate::track::{Due, DueAt, Track};
 use crate::verdict::{Opening, Refusal, on_clock};
 use crate::wide::mul_div_ceil;
 

@@ -11,7 +11,8 @@ use rategate_core::error::LimitError;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::policy::Policy;
-use rategate_core::portable::{RestoreContext, RestoreTarget, numbers_of, save_state};
+use rategate_core::portable::{RestoreContext, numbers_of, save_state};
+use rategate_core::saved::RestoreTarget;
 use rategate_core::verdict::{Grant, Verdict};
 
 const MS: u64 = 1_000_000;

@@ -14,8 +14,9 @@ use rategate_core::external_state::ExternalState;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::policy::Policy;
-use rategate_core::portable::{Numbers, RestoreContext, numbers_of, restore};
+use rategate_core::portable::{Numbers, RestoreContext, numbers_of};
 use rategate_core::refund::RefundEpoch;
+use rategate_core::saved::restore;
 use rategate_core::verdict::Verdict;
 
 /// Windows between borders in a list, the first of which is zero. The last window never ends.

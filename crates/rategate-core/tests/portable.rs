@@ -23,11 +23,10 @@ use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::pacer::Pacer;
 use rategate_core::policy::Policy;
-use rategate_core::portable::{
-    RestoreContext, RestoreTarget, Saved, WordsError, numbers_of, restore, save_state,
-};
+use rategate_core::portable::{RestoreContext, WordsError, numbers_of, save_state};
 use rategate_core::rate::Rate;
 use rategate_core::ratio::Ratio;
+use rategate_core::saved::{RestoreTarget, Saved, restore};
 use rategate_core::schedule::Schedule;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};

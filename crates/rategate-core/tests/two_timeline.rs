@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use crate::common::{MS, Profile, RATES, S, fraction, granted, rate, retry};
 use fastrand::Rng;
-use rategate_core::compensation::DampingShift;
 use rategate_core::error::{ExceedsCapacity, LimitError, RatioError};
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::rate::Rate;
 use rategate_core::ratio::Ratio;
 use rategate_core::schedule::Schedule;
+use rategate_core::two_timeline::DampingShift;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Grant, Verdict};
 use rategate_testkit::oracle::Grants;

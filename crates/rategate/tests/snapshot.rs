@@ -14,7 +14,8 @@ use rategate::policy::Mode;
 use rategate::policy::Policy as _;
 use rategate::policy::Ratio;
 use rategate::policy::Schedule;
-use rategate::policy::portable::{RestoreTarget, WordsError, numbers_of, save_state};
+use rategate::policy::portable::{WordsError, numbers_of, save_state};
+use rategate::policy::saved::RestoreTarget;
 use rategate::snapshot::{
     Downtime, Header, MAX_KEY_BYTES, Record, SavedAt, Snapshot, SnapshotError, SnapshotReader,
     SnapshotWriter, VERSION,

@@ -61,6 +61,7 @@ pub use self::knee::Knee;
 use self::learned::Learned;
 pub use self::rate::{AdaptiveRate, State as RateState};
 use crate::error::LimitError;
+pub use crate::outcome::{Outcome, Sample};
 
 /// One, in 256ths: the unit of limits and of average latencies.
 const ONE: u64 = 256;
@@ -79,34 +80,6 @@ pub trait Controller: Debug {
     /// All instants are of one clock that does not go back. Samples may come in any order; those
     /// of operations that ended together are expected together.
     fn sample(&mut self, sample: Sample);
-}
-
-/// An operation that has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
-    /// The instant at which it started, in nanoseconds.
-    pub start_ns: u64,
-    /// The instant at which it ended.
-    pub end_ns: u64,
-    /// The number of operations in flight when it started, itself included: of permits, where an
-    /// operation takes several.
-    pub in_flight: u32,
-    /// `true` if it took all that its [share](crate::share) of the limit had left, so that the
-    /// share was reached although the limit was not.
-    pub fills_share: bool,
-    /// The way in which it ended.
-    pub outcome: Outcome,
-}
-
-/// The way in which an operation ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It was served, be it with an error: its latency says how busy the server is.
-    Served,
-    /// It was refused, or took too long: the server has too much to do.
-    Dropped,
-    /// It says nothing about the server, such as one that was cancelled.
-    Ignored,
 }
 
 /// The bounds of a limit that follows measurements, and the limit at first.

@@ -85,9 +85,10 @@ use core::time::Duration;
 use self::shape::{Caps, Entry};
 pub use self::state::{Form, State};
 use crate::debt::{Charge, Charged};
-use crate::error::{LimitError, checked, or_panic};
+use crate::error::{LimitError, or_panic};
 use crate::policy::{Policy, Taken};
 use crate::refund::Refund;
+use crate::span::checked;
 use crate::span::exact_ns;
 use crate::verdict::{Opening, Refusal, on_clock};
 

@@ -104,7 +104,8 @@ mod word;
 pub use self::any_policy::LockFreeAny;
 pub use self::limiter_policy::LimiterPolicy;
 pub use self::live::{Concurrent, Seed};
-pub use self::verdict::{BatchVerdict, Leftover, LockFreeVerdict, PermitBatch};
+pub use self::verdict::{BatchVerdict, LockFreeVerdict, PermitBatch};
+pub use crate::leftover::Leftover;
 
 /// The lock-free form of a policy.
 pub trait LockFree: Debug + Send + Sync {

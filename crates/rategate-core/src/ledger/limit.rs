@@ -3,11 +3,11 @@
 use core::num::NonZeroU64;
 
 use super::Ledger;
-use crate::adaptive::Outcome;
 use crate::debt::{Charge, Charged, Debt};
 use crate::error::CountsInFlight;
 use crate::holds::{Holding as _, soonest_after_ends};
 use crate::limit::{Limit, charge_as_promises};
+use crate::outcome::Outcome;
 use crate::policy::{Ended, Policy, Taken};
 use crate::provisional::Provisional;
 use crate::refund::Refund;

@@ -14,8 +14,8 @@ use core::num::NonZeroU64;
 
 use super::{MIN_VALIDITY_NS, VALUE_BITS};
 use crate::calendar::{Calendar, State};
-use crate::concurrent::Leftover;
 use crate::debt::{Charged, Debt};
+use crate::leftover::Leftover;
 
 const SECOND_NS: u64 = 1_000_000_000;
 

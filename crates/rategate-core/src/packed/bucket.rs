@@ -18,10 +18,10 @@
 use core::num::NonZeroU64;
 
 use super::{MIN_VALIDITY_NS, VALUE_BITS};
-use crate::concurrent::Leftover;
 use crate::debt::{Charged, Debt};
 use crate::exact::Exact;
 use crate::gcra::{Gcra, State};
+use crate::leftover::Leftover;
 use crate::policy::Policy;
 use crate::rate::Kind;
 

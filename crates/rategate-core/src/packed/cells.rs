@@ -17,9 +17,9 @@ use core::num::NonZeroU64;
 
 use super::{MIN_VALIDITY_NS, VALUE_BITS};
 use crate::compact_log::{self, CompactLog};
-use crate::concurrent::Leftover;
 use crate::debt::{Charged, Debt};
 use crate::fixed_window::{self, Anchor, FixedWindow};
+use crate::leftover::Leftover;
 
 /// The numbers of a limit that counts in cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -44,8 +44,8 @@ use core::num::NonZeroU64;
 pub(crate) use self::borders::Borders;
 pub(crate) use self::bucket::Bucket;
 pub(crate) use self::cells::Cells;
-use crate::concurrent::Leftover;
 use crate::debt::{Charged, Debt};
+use crate::leftover::Leftover;
 
 /// The number of bits of a value.
 pub const VALUE_BITS: u32 = 57;

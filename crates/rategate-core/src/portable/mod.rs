@@ -38,7 +38,8 @@
 //!
 //! use rategate_core::ledger::Ledger;
 //! use rategate_core::limit::Limit;
-//! use rategate_core::portable::{RestoreContext, restore};
+//! use rategate_core::portable::RestoreContext;
+//! use rategate_core::saved::restore;
 //! use rategate_core::sliding_log::SlidingLog;
 //!
 //! let log = SlidingLog::new(2, Duration::from_nanos(1_000));
@@ -56,12 +57,8 @@ use alloc::vec::Vec;
 use core::error::Error;
 use core::fmt;
 
-mod saved;
-mod saved_hold;
 mod words;
 
-pub use self::saved::{Numbers, PortablePolicy, RestoreTarget, Saved, restore};
-pub use self::saved_hold::SavedHold;
 pub use self::words::{Moment, Reader, RestoreContext, Writer};
 use crate::error::LimitError;
 use crate::policy::Policy;
@@ -206,6 +203,29 @@ fn policy_of(tag: u16) -> &'static str {
         tag::WARM_UP => "warm-up",
         tag::SLOW_START..=tag::LAST_SLOW_START => "slow start of some policy",
         _ => "one that is not known here",
+    }
+}
+
+/// A policy with its numbers, in words.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Numbers {
+    /// The policy's tag.
+    pub tag: u16,
+    /// The policy's numbers.
+    pub words: Vec<u64>,
+}
+
+impl Numbers {
+    /// Reads the policy.
+    ///
+    /// # Errors
+    ///
+    /// [`WordsError`] if the words are not a policy, or are one of another kind than `P`.
+    pub fn policy<P: Portable>(&self) -> Result<P, WordsError> {
+        let mut reader = Reader::new(&self.words, RestoreContext { now_ns: 0, elapsed_ns: 0 });
+        let policy = P::read_numbers(self.tag, &mut reader)?;
+        reader.end()?;
+        Ok(policy)
     }
 }
 

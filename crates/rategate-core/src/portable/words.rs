@@ -170,7 +170,7 @@ impl<'a> Reader<'a> {
     /// Returns this reader for a limit whose last promise starts at `settled_ns`.
     ///
     /// That is not before the instant of restoring.
-    pub(super) const fn settled_at(self, settled_ns: u64) -> Self {
+    pub(crate) const fn settled_at(self, settled_ns: u64) -> Self {
         Self { settled_ns, ..self }
     }
 

@@ -1,11 +1,11 @@
 //! Conversion of two timelines to and from portable words.
 
+use super::DampingShift;
 use super::{Mode, State, TwoTimeline};
-use crate::compensation::DampingShift;
 use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::ratio::Ratio;
 use crate::schedule::Schedule;
-use crate::track::Track;
+use crate::schedule::track::Track;
 
 impl Portable for TwoTimeline {
     fn tag(&self) -> u16 {

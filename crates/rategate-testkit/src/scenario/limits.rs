@@ -7,7 +7,6 @@ use rategate_core::adaptive::{Adaptation, AdaptiveConcurrency, AdaptiveRate, Bou
 use rategate_core::any_policy::{AnyPolicy, AnyTimed};
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::commit_log::CommitLog;
-use rategate_core::compensation::DampingShift;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::error::LimitError;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
@@ -19,6 +18,7 @@ use rategate_core::share::Share;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::slow_start::SlowStart;
 use rategate_core::span;
+use rategate_core::two_timeline::DampingShift;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::warm_up::WarmUp;
 use serde::de::Deserializer;

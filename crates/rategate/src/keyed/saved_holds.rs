@@ -3,7 +3,8 @@
 use rategate_core::concurrent::HasLockFree;
 use rategate_core::holds;
 use rategate_core::ledger::Ledger;
-use rategate_core::portable::{self, Portable, RestoreContext};
+use rategate_core::portable::{Portable, RestoreContext};
+use rategate_core::saved;
 
 use super::Keyed;
 use super::entries::EntryForm;
@@ -76,7 +77,7 @@ impl<I: Id, P: HasLockFree + Portable, C: Clock + Clone> Table<I, P, C> {
         name: KeyName,
         hold: holds::Hold,
         saved_ns: u64,
-    ) -> Option<Option<portable::SavedHold>> {
+    ) -> Option<Option<saved::SavedHold>> {
         let location = self.named(name);
         match self.section(&location, |section| section.save_hold(hold, saved_ns)).ok()? {
             None => Some(None),
@@ -113,7 +114,7 @@ impl<I: Id, P: HasLockFree + Portable, C: Clock + Clone> KeySection<'_, I, P, C>
         &mut self,
         hold: holds::Hold,
         saved_ns: u64,
-    ) -> Option<SectionResult<Option<portable::SavedHold>, P, C>> {
+    ) -> Option<SectionResult<Option<saved::SavedHold>, P, C>> {
         let Some(at) = self.load_entry() else {
             // No permits are held without a trace.
             let (_, version) = self.entries.policy_versions.of_tier(self.location.tier)?;

@@ -6,10 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rategate_core::concurrent::HasLockFree;
-use rategate_core::portable::{
-    Numbers, Portable, RestoreContext, RestoreTarget, Saved, numbers_of, restore as restored,
-    save_state,
-};
+use rategate_core::portable::{Numbers, Portable, RestoreContext, numbers_of, save_state};
+use rategate_core::saved::{RestoreTarget, Saved, restore as restored};
 
 use super::Keyed;
 use super::capacity::Capacity;

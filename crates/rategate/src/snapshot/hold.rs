@@ -1,6 +1,7 @@
 //! A hold of a key as plain data.
 
-use rategate_core::portable::{self, Numbers};
+use rategate_core::portable::Numbers;
+use rategate_core::saved;
 use serde::{Deserialize, Serialize};
 
 /// A hold of a key in plain data, which a table that is restored can adopt.
@@ -28,9 +29,9 @@ impl SavedHold {
     pub(crate) fn new(
         (key, tier): ([u64; 2], usize),
         permits: u64,
-        held: Option<portable::SavedHold>,
+        held: Option<saved::SavedHold>,
     ) -> Self {
-        let held = held.map(|portable::SavedHold { serial, numbers, words }| Held {
+        let held = held.map(|saved::SavedHold { serial, numbers, words }| Held {
             serial,
             tag: numbers.tag,
             numbers: numbers.words,
@@ -52,14 +53,14 @@ impl SavedHold {
     /// bring nothing back.
     #[must_use]
     pub fn without_end(self) -> Self {
-        let held = self.held().map(portable::SavedHold::without_end);
+        let held = self.held().map(saved::SavedHold::without_end);
         Self::new((self.key, self.tier), self.permits, held)
     }
 
     /// Returns what is held, unless it had ended.
-    pub(crate) fn held(&self) -> Option<portable::SavedHold> {
+    pub(crate) fn held(&self) -> Option<saved::SavedHold> {
         let Held { serial, tag, numbers, words } = self.held.clone()?;
-        Some(portable::SavedHold { serial, numbers: Numbers { tag, words: numbers }, words })
+        Some(saved::SavedHold { serial, numbers: Numbers { tag, words: numbers }, words })
     }
 
     /// Returns the place of the hold among those of all keys: key by key, in the order in which

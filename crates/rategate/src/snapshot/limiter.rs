@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use rategate_core::portable::{PortablePolicy, RestoreContext};
+use rategate_core::portable::RestoreContext;
+use rategate_core::saved::PortablePolicy;
 
 use super::error::SnapshotError;
 use super::plain::Snapshot;

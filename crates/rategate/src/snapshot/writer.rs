@@ -19,7 +19,8 @@ use super::wire::{
 /// ```
 /// use std::time::Duration;
 ///
-/// use rategate::policy::portable::{numbers_of, save_state, RestoreTarget};
+/// use rategate::policy::portable::{numbers_of, save_state};
+/// use rategate::policy::saved::RestoreTarget;
 /// use rategate::snapshot::{Downtime, Header, Record, SavedAt, SnapshotReader, SnapshotWriter};
 /// use rategate::policy::Policy;
 /// use rategate::CompactLog;

@@ -1,22 +1,18 @@
 //! Conversion of a live limit to plain words, and back, under its own numbers or new ones.
 
+mod hold;
+
 use alloc::vec::Vec;
 
-use super::{Portable, Reader, RestoreContext, WordsError, Writer, numbers_of, tag};
+pub use self::hold::SavedHold;
 use crate::all_of::{AllOf, AllOfLedger};
 use crate::any_policy::AnyPolicy;
 use crate::concurrent::{HasLockFree, LimiterPolicy};
 use crate::error::LimitError;
 use crate::ledger::Ledger;
-
-/// A policy with its numbers, in words.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Numbers {
-    /// The policy's tag.
-    pub tag: u16,
-    /// The policy's numbers.
-    pub words: Vec<u64>,
-}
+use crate::portable::{
+    Numbers, Portable, Reader, RestoreContext, WordsError, Writer, numbers_of, tag,
+};
 
 /// A live limit in words: its numbers, and its state relative to the instant of saving.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -25,20 +21,6 @@ pub struct Saved {
     pub numbers: Numbers,
     /// The time for which no new call may start after saving, and the state.
     pub state: Vec<u64>,
-}
-
-impl Numbers {
-    /// Reads the policy.
-    ///
-    /// # Errors
-    ///
-    /// [`WordsError`] if the words are not a policy, or are one of another kind than `P`.
-    pub fn policy<P: Portable>(&self) -> Result<P, WordsError> {
-        let mut reader = Reader::new(&self.words, RestoreContext { now_ns: 0, elapsed_ns: 0 });
-        let policy = P::read_numbers(self.tag, &mut reader)?;
-        reader.end()?;
-        Ok(policy)
-    }
 }
 
 impl<P: Portable> Ledger<P> {
@@ -185,7 +167,7 @@ impl<P: Portable> RestoreTarget<P> {
         Ok(Ledger::with_floor(self.policy.clone(), state, floor_ns, since.now_ns))
     }
 
-    /// Restores a state saved by [`save_state`](super::save_state), for a limit that gives no
+    /// Restores a state saved by [`save_state`](crate::portable::save_state), for a limit that gives no
     /// promises.
     ///
     /// # Errors

@@ -31,12 +31,14 @@
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 
+pub(crate) mod track;
+
 use core::num::NonZeroU64;
 
+pub use self::track::MAX_PIECES;
 use crate::decimal::gcd;
 use crate::error::LimitError;
 use crate::rate::{Kind, Rate};
-pub use crate::track::MAX_PIECES;
 
 /// A rate over time, from the instant it comes into force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

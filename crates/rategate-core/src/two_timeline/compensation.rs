@@ -3,9 +3,9 @@
 //!
 //! Floats are read only here: a damping becomes a power of two, a burst a fraction.
 
+use super::Mode;
 use crate::error::{LimitError, RatioError};
 use crate::ratio::Ratio;
-use crate::two_timeline::Mode;
 
 /// A damping of `1 / 2^shift`, with `shift` from 1 to 63.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,9 +2,11 @@
 
 use alloc::vec::Vec;
 
-use super::{Numbers, Portable, Reader, RestoreContext, WordsError, Writer, numbers_of, tag};
 use crate::holds::Hold;
 use crate::ledger::{Basis, Ledger, Unsettled};
+use crate::portable::{
+    Numbers, Portable, Reader, RestoreContext, WordsError, Writer, numbers_of, tag,
+};
 
 /// A hold in words, with instants relative to the instant of saving.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
