@@ -19,7 +19,6 @@ pub(crate) const RECORDS: &str = "RATEGATE_CONFORMANCE";
 const ENGINES: [(&str, &str); 14] = [
     ("ledger", "ledger"),
     ("lock-free", "lock-free"),
-    ("several", "several"),
     ("compact", "compact"),
     ("limiter", "limiter"),
     ("memory", "memory"),

@@ -95,7 +95,6 @@ pub mod verdict;
 pub mod warm_up;
 
 mod agree;
-mod compact;
 mod decimal;
 mod exact;
 mod leftover;

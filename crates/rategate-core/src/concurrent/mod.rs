@@ -1,9 +1,8 @@
 //! Lock-free forms of policies, which threads share without a mutex.
 //!
 //! A lock-free state answers tries as its policy does. It is a word or a ring of words that
-//! threads change by compare-and-swap. For several limits it is a cell that threads replace as a
-//! whole. What words cannot hold, such as a promise that may be cancelled, needs the
-//! [`Ledger`](crate::ledger::Ledger).
+//! threads change by compare-and-swap. What words cannot hold, such as a promise that may be
+//! cancelled, needs the [`Ledger`](crate::ledger::Ledger), and so do several limits together.
 //! The two never decide at the same time:
 //!
 //! ```text
@@ -45,8 +44,6 @@
 //!   addition while behind schedule; otherwise a clock reading and one swap or two.
 //! * [`sliding_log`]: one word for each permit, and a hint at the oldest. A try costs a clock
 //!   reading, one swap, and one more swap at every eighth try.
-//! * [`all_of`]: a few words for each limit, in a slot that one word names. A try costs a clock
-//!   reading, one swap of the word and two of a bitmap.
 //!
 //! # Without 64-bit atomics
 //!
@@ -79,8 +76,6 @@ use crate::policy::Policy;
 use crate::refund::RefundEpoch;
 
 #[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
-pub mod all_of;
-#[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 pub mod gcra;
 #[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 pub mod sliding_log;
@@ -88,13 +83,10 @@ pub mod sliding_log;
 pub mod two_timeline;
 
 mod any_policy;
-#[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
-mod cell;
 mod limiter_policy;
 mod live;
-#[cfg(not(all(target_has_atomic = "64", not(rategate_without_atomics))))]
-mod locked;
 mod policies;
+mod several;
 #[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 mod sync;
 mod verdict;

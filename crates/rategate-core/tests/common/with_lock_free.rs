@@ -6,7 +6,6 @@ use std::cell::RefCell;
 use std::num::NonZeroU64;
 
 use rategate_core::adaptive::Outcome;
-use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::concurrent::{Concurrent, HasLockFree, LockFree, LockFreeVerdict};
 use rategate_core::debt::{Charged, Debt};
@@ -45,25 +44,10 @@ impl<P: HasLockFree> WithLockFree<Ledger<P>> {
     }
 }
 
-impl WithLockFree<AllOfLedger> {
-    pub(crate) fn all_of(policies: impl IntoIterator<Item = AnyPolicy>, now_ns: u64) -> Self {
-        Self::over(AllOfLedger::new(policies, now_ns), now_ns)
-    }
-}
-
 impl<L: Concurrent> WithLockFree<L> {
     pub(crate) fn over(mut limit: L, now_ns: u64) -> Self {
         let lock_free = limit.lock_free(now_ns);
         Self { limit: RefCell::new(limit), lock_free, latest_ns: now_ns, lock_free_count: 0 }
-    }
-
-    pub(crate) fn is_open(&self, now_ns: u64) -> bool {
-        self.lock_free.remaining(now_ns).is_some()
-    }
-
-    fn owned<T>(&mut self, now_ns: u64, act: impl FnOnce(&mut L, u64) -> T) -> T {
-        self.latest_ns = self.latest_ns.max(now_ns);
-        self.with_sealed(self.latest_ns, |limit| act(limit, self.latest_ns))
     }
 
     fn with_sealed<T>(&self, now_ns: u64, act: impl FnOnce(&mut L) -> T) -> T {
@@ -305,13 +289,5 @@ impl<P: FromScenario> Subject for WithLockFree<Ledger<P>> {
         let [policy] = policies else { return Err(LimitError::OtherPolicy) };
         self.set(now_ns, P::of(policy).ok_or(LimitError::OtherPolicy)?);
         Ok(())
-    }
-}
-
-impl Subject for WithLockFree<AllOfLedger> {
-    fn reconfigure(&mut self, now_ns: u64, policies: &[AnyPolicy]) -> Result<(), LimitError> {
-        self.latest_ns = self.latest_ns.max(now_ns);
-        let latest_ns = self.latest_ns;
-        self.limit.get_mut().change(&self.lock_free, || latest_ns, policies)
     }
 }

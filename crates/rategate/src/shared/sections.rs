@@ -91,7 +91,8 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         let now_ns = read_ns(&self.clock);
         let mut section = CriticalSection::new(state, &mut woken, now_ns).on(&self.clock);
         let result = act(&mut section);
-        self.end_section(locked, woken, now_ns);
+        let opens_ns = section.opens_ns;
+        self.end_section(locked, woken, now_ns, opens_ns);
         result
     }
 
@@ -101,25 +102,31 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         locked: MutexGuard<'_, Locked<L>>,
         mut woken: Woken,
         now_ns: u64,
+        opens_ns: Option<u64>,
     ) {
-        let must_arm = self.close_section(locked, &mut woken, now_ns);
+        let must_arm = self.close_section(locked, &mut woken, now_ns, opens_ns);
         self.wake(woken, must_arm);
     }
 
-    /// Puts the state into its lock-free form if no caller waits, and releases the lock.
+    /// Puts the state into its lock-free form if no caller waits, sets the gate, and releases the
+    /// lock.
     ///
-    /// Returns `true` if the timer of the tasks has to be set anew.
+    /// The section has found that no permit passes before `opens_ns`, or may have changed when one
+    /// does. Returns `true` if the timer of the tasks has to be set anew.
     pub(super) fn close_section(
         &self,
         mut locked: MutexGuard<'_, Locked<L>>,
         woken: &mut Woken,
         now_ns: u64,
+        opens_ns: Option<u64>,
     ) -> bool {
         let state = locked.state();
         state.notify_first(woken);
-        if !state.is_queued(now_ns) && !self.is_closed() {
+        let is_open = !state.is_queued(now_ns) && !self.is_closed();
+        if is_open {
             state.limit.open(self.growing_lock_free.current(), now_ns);
         }
+        self.gate.set(opens_ns.filter(|_| is_open));
         state.must_arm(woken, self.clock.is_real_time())
     }
 

@@ -1,4 +1,4 @@
-//! Several limits on a target without 64-bit atomics: always behind their lock.
+//! Several limits together: always behind their lock.
 
 use core::convert::Infallible;
 use core::fmt;
