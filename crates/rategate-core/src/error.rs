@@ -14,6 +14,8 @@ pub enum RateError {
     ZeroPeriod,
     /// The rate is negative.
     Negative,
+    /// The number is infinite, or not a number.
+    NotFinite,
     /// The text is not `N/PERIOD`, `N per PERIOD`, `unlimited` or `never`.
     Malformed,
     /// The text after the slash, or after `per`, is neither a unit nor a duration.
@@ -121,6 +123,8 @@ pub enum PolicyTextError {
     Rate(RateError),
     /// The text after `burst` is not a whole number of permits.
     Burst,
+    /// A rate of never has a burst, which it would never grant.
+    BurstOfNever,
     /// The text before `per any` is not a whole number of permits.
     Permits,
     /// The text after `per any` is not a duration.
@@ -150,6 +154,9 @@ impl fmt::Display for RateError {
             Self::Zero => "a rate of zero permits; write \"never\" to deny everything",
             Self::ZeroPeriod => "a rate with a period of zero; write \"unlimited\" for no limit",
             Self::Negative => "a rate is never negative; write \"never\" to deny everything",
+            Self::NotFinite => {
+                "a rate is a finite number; for no limit at all there is \"unlimited\""
+            }
             Self::Malformed => {
                 "not a rate; write N/PERIOD as in \"5/s\" or \"1000/10s\", or \"unlimited\", \
                  or \"never\""
@@ -226,6 +233,9 @@ impl fmt::Display for PolicyTextError {
         match self {
             Self::Rate(error) => error.fmt(f),
             Self::Burst => f.write_str("the burst must be a whole number, as in \"10/s burst 20\""),
+            Self::BurstOfNever => {
+                f.write_str("\"never\" grants nothing, so it has no burst; write \"never\" alone")
+            }
             Self::Permits => {
                 f.write_str("the permits must be a whole number, as in \"100 per any 1min\"")
             }

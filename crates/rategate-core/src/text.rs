@@ -46,6 +46,9 @@ impl FromStr for Gcra {
             None => (text, None),
         };
         let (rate, written) = Rate::read(rate.trim())?;
+        if rate == Rate::NEVER && burst.is_some() {
+            return Err(PolicyTextError::BurstOfNever);
+        }
         Ok(Self::new(rate, burst.unwrap_or(written))?)
     }
 }
@@ -53,6 +56,7 @@ impl FromStr for Gcra {
 impl fmt::Display for Gcra {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.burst_size().get() {
+            _ if self.rate() == Rate::NEVER => f.write_str("never"),
             burst if burst == self.rate().printed_permits() => write!(f, "{}", self.rate()),
             burst => write!(f, "{} burst {burst}", self.rate()),
         }

@@ -32,23 +32,52 @@ fn intervals_of_ordinary_rates() {
     }
 }
 
-/// S0.13, S0.14, S0.20, S0.21, X0.3: zero, negative numbers and not-a-number are never, however
-/// negative; infinity is unlimited.
+/// S0.13, S0.14, S0.20, S0.21, X0.3: to the operation throttle zero, negative numbers and
+/// not-a-number are never, however negative, and infinity is unlimited. Elsewhere they are errors.
 #[test]
 fn the_ends_of_the_float_range() {
-    for per in [Rate::per_second_f64, Rate::per_minute_f64] {
-        for nothing in
-            [-1.0, 0.0, -0.0, -1e9, -1e300, f64::MIN, f64::NEG_INFINITY, f64::NAN, -1e-310]
-        {
-            let rate = per(nothing).unwrap();
+    let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
+    let both: [(fn(f64) -> Result<Rate, RateError>, Duration); 2] =
+        [(Rate::per_second_f64, second), (Rate::per_minute_f64, minute)];
+    for (per, period) in both {
+        let throttle = |operations| Rate::operation_throttle(operations, period);
+        for (nothing, error) in [
+            (-1.0, RateError::Negative),
+            (0.0, RateError::Zero),
+            (-0.0, RateError::Zero),
+            (-1e300, RateError::Negative),
+            (f64::MIN, RateError::Negative),
+            (-1e-310, RateError::Negative),
+            (f64::NEG_INFINITY, RateError::NotFinite),
+            (f64::NAN, RateError::NotFinite),
+        ] {
+            assert_eq!(per(nothing), Err(error), "{nothing}");
+            let rate = throttle(nothing).unwrap();
             assert_eq!((rate, rate.time_ticks()), (Rate::NEVER, i64::MAX), "{nothing}");
         }
-        let unlimited = per(f64::INFINITY).unwrap();
+        assert_eq!(per(f64::INFINITY), Err(RateError::NotFinite));
+        let unlimited = throttle(f64::INFINITY).unwrap();
         assert_eq!((unlimited, unlimited.time_ticks()), (Rate::UNLIMITED, 0));
         // Neither end, and no 64-bit fraction: an error, not a silent end.
         for beyond in [1e-310, f64::MIN_POSITIVE, 1e300, f64::MAX] {
             assert_eq!(per(beyond), Err(RateError::NotRepresentable), "{beyond}");
+            assert_eq!(throttle(beyond), per(beyond), "{beyond}");
         }
+        assert_eq!(throttle(2.5), per(2.5));
+    }
+    assert_eq!(Rate::operation_throttle(1.0, Duration::ZERO), Err(RateError::ZeroPeriod));
+}
+
+/// What 64 bits cannot hold as a decimal is the simplest fraction that is the same number.
+#[test]
+fn a_third_is_a_third() {
+    assert_eq!(Rate::per_second_f64(1.0 / 3.0), Ok(rate("1/3s")));
+    assert_eq!(Rate::per_minute_f64(2.0 / 7.0), Ok(rate("2/7min")));
+    let mut random = Rng::with_seed(3);
+    for _ in 0..10_000 {
+        let (permits, period_s) = (random.u32(1..=100_000), random.u32(1..=100_000));
+        let read = Rate::per_second_f64(f64::from(permits) / f64::from(period_s));
+        assert_eq!(read, Rate::new(permits.into(), Duration::from_secs(period_s.into())));
     }
 }
 

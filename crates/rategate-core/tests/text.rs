@@ -46,7 +46,7 @@ fn other_spellings_are_read() {
 
 #[test]
 fn what_is_wrong_is_said() {
-    use PolicyTextError::{Burst, Limit, Permits, Window};
+    use PolicyTextError::{Burst, BurstOfNever, Limit, Permits, Window};
     for (text, error) in [
         ("", PolicyTextError::Rate(RateError::Malformed)),
         ("10", PolicyTextError::Rate(RateError::Malformed)),
@@ -55,6 +55,7 @@ fn what_is_wrong_is_said() {
         ("10/s burst x", Burst),
         ("10/s burst -1", Burst),
         ("10/s burst 0", Limit(LimitError::ZeroPermits)),
+        ("never burst 3", BurstOfNever),
         ("x per any 1s", Permits),
         ("1.5 per any 1s", Permits),
         ("1 per any 1", Window(SpanError::NoUnit)),

@@ -1,9 +1,11 @@
 //! Rates from floating-point numbers, and the boundary table of the operation throttle.
 //!
 //! A float is only ever *read* here: its shortest decimal form, which is what a person typed,
-//! becomes an exact fraction, and no decision sees the float again.
+//! becomes an exact fraction, and no decision sees the float again. Where that decimal leaves 64
+//! bits, as that of `1.0 / 3.0` does, the simplest fraction that is the same float takes its place.
 
 use core::fmt::Write as _;
+use core::time::Duration;
 
 use super::{Kind, Rate};
 use crate::decimal;
@@ -13,24 +15,39 @@ use crate::error::RateError;
 const TICK_NS: u64 = 100;
 
 impl Rate {
-    /// Returns a rate of `operations` per second under the operation throttle's rules: zero,
-    /// negative numbers and not-a-number are [`Rate::NEVER`], positive infinity is
-    /// [`Rate::UNLIMITED`].
+    /// Returns a rate of `operations` per second: 0.1 is one in ten seconds, and `1.0 / 3.0` one in
+    /// three.
     ///
     /// # Errors
     ///
-    /// [`RateError::NotRepresentable`] for a number whose decimal form leaves 64 bits.
+    /// [`RateError::Zero`], [`RateError::Negative`], [`RateError::NotFinite`], or
+    /// [`RateError::NotRepresentable`] for a number whose fraction leaves 64 bits.
     pub fn per_second_f64(operations: f64) -> Result<Self, RateError> {
         Self::from_f64(operations, 1_000_000_000)
     }
 
-    /// Returns a rate of `operations` per minute, under the same rules as [`Rate::per_second_f64`].
+    /// Returns a rate of `operations` per minute.
     ///
     /// # Errors
     ///
-    /// [`RateError::NotRepresentable`] for a number whose decimal form leaves 64 bits.
+    /// Those of [`Rate::per_second_f64`].
     pub fn per_minute_f64(operations: f64) -> Result<Self, RateError> {
         Self::from_f64(operations, 60_000_000_000)
+    }
+
+    /// Returns a rate as the operation throttle reads it: zero, negative numbers and not-a-number
+    /// are [`Rate::NEVER`], and positive infinity is [`Rate::UNLIMITED`].
+    ///
+    /// # Errors
+    ///
+    /// [`RateError::NotRepresentable`] for any other number whose fraction leaves 64 bits, and
+    /// [`RateError::ZeroPeriod`].
+    pub fn operation_throttle(operations: f64, per: Duration) -> Result<Self, RateError> {
+        match Self::from_f64(operations, per.as_nanos()) {
+            Err(RateError::NotFinite) if operations > 0.0 => Ok(Self::UNLIMITED),
+            Err(RateError::Zero | RateError::Negative | RateError::NotFinite) => Ok(Self::NEVER),
+            read => read,
+        }
     }
 
     /// Returns the interval between operations in whole ticks of 100 ns, truncated.
@@ -51,18 +68,50 @@ impl Rate {
     }
 
     fn from_f64(operations: f64, period_ns: u128) -> Result<Self, RateError> {
-        if operations.is_nan() || operations <= 0.0 {
-            return Ok(Self::NEVER);
+        if !operations.is_finite() {
+            return Err(RateError::NotFinite);
         }
-        if operations.is_infinite() {
-            return Ok(Self::UNLIMITED);
+        if operations < 0.0 {
+            return Err(RateError::Negative);
+        }
+        if operations == 0.0 {
+            return Err(RateError::Zero);
         }
         let mut text = Digits::default();
         write!(text, "{operations}").map_err(|_| RateError::NotRepresentable)?;
         let permits = decimal::parse(text.as_str()).map_err(|_| RateError::NotRepresentable)?;
-        let scaled = permits.divisor.checked_mul(period_ns);
-        Self::from_fraction(permits.mantissa, scaled.ok_or(RateError::NotRepresentable)?)
+        let of = |(permits, whole): (u128, u128)| {
+            let period_ns = whole.checked_mul(period_ns).ok_or(RateError::NotRepresentable)?;
+            Self::from_fraction(permits, period_ns)
+        };
+        let fraction = (permits.mantissa, permits.divisor);
+        of(fraction).or_else(|_| of(simplest(fraction, operations)))
     }
+}
+
+/// Returns the simplest of the continued fractions of a number that is the same float.
+fn simplest((mantissa, divisor): (u128, u128), float: f64) -> (u128, u128) {
+    #[expect(
+        clippy::as_conversions,
+        clippy::cast_precision_loss,
+        clippy::float_cmp,
+        reason = "a fraction that is the same float is what is looked for"
+    )]
+    let is_same = |(above, below): (u128, u128)| above as f64 / below as f64 == float;
+    let (mut before, mut last) = ((0, 1), (1, 0));
+    let (mut rest, mut by) = (mantissa, divisor);
+    while let (Some(whole), Some(left)) = (rest.checked_div(by), rest.checked_rem(by)) {
+        let next = |before: u128, last: u128| whole.checked_mul(last)?.checked_add(before);
+        let (Some(above), Some(below)) = (next(before.0, last.0), next(before.1, last.1)) else {
+            break;
+        };
+        (before, last) = (last, (above, below));
+        if is_same(last) {
+            break;
+        }
+        (rest, by) = (by, left);
+    }
+    last
 }
 
 /// A buffer for the digits of a float that can be a rate; longer floats cannot.

@@ -50,6 +50,11 @@ impl<L: Concurrent> WithLockFree<L> {
         Self { limit: RefCell::new(limit), lock_free, latest_ns: now_ns, lock_free_count: 0 }
     }
 
+    fn owned<T>(&mut self, now_ns: u64, act: impl FnOnce(&mut L, u64) -> T) -> T {
+        self.latest_ns = self.latest_ns.max(now_ns);
+        self.with_sealed(self.latest_ns, |limit| act(limit, self.latest_ns))
+    }
+
     fn with_sealed<T>(&self, now_ns: u64, act: impl FnOnce(&mut L) -> T) -> T {
         let mut limit = self.limit.borrow_mut();
         limit.seal(&self.lock_free);
