@@ -16,7 +16,7 @@ const PAGE: &str = "docs/conformance.md";
 pub(crate) const RECORDS: &str = "RATEGATE_CONFORMANCE";
 
 /// The engines: the name of the record, and the heading of the column.
-const ENGINES: [(&str, &str); 14] = [
+const ENGINES: [(&str, &str); 13] = [
     ("ledger", "ledger"),
     ("lock-free", "lock-free"),
     ("compact", "compact"),
