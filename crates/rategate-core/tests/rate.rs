@@ -37,9 +37,15 @@ fn intervals_of_ordinary_rates() {
 #[test]
 fn the_ends_of_the_float_range() {
     let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
-    let both: [(fn(f64) -> Result<Rate, RateError>, Duration); 2] =
-        [(Rate::per_second_f64, second), (Rate::per_minute_f64, minute)];
-    for (per, period) in both {
+    for period in [second, minute] {
+        let per = |operations| {
+            let is_second = period == second;
+            if is_second {
+                Rate::per_second_f64(operations)
+            } else {
+                Rate::per_minute_f64(operations)
+            }
+        };
         let throttle = |operations| Rate::operation_throttle(operations, period);
         for (nothing, error) in [
             (-1.0, RateError::Negative),

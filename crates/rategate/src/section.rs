@@ -56,14 +56,9 @@ impl<'a, L: Concurrent> CriticalSection<'a, L> {
     }
 
     /// Records until when the denial of one permit holds: this section changes nothing after it.
-    ///
-    /// An instant of `u64::MAX` is one that no clock shows. A limit that follows measurements may
-    /// find another one by time alone.
     pub(crate) fn shut_gate(&mut self, denial: Denial) {
-        self.opens_ns = match denial.retry_after_ns {
-            Some(wait_ns) => self.now_ns.checked_add(wait_ns.get()).filter(|&ns| ns < u64::MAX),
-            None => (!self.state.limit.follows_outcomes()).then_some(u64::MAX),
-        };
+        let wait_ns = denial.retry_after_ns.map(NonZeroU64::get);
+        self.opens_ns = wait_ns.and_then(|wait_ns| self.now_ns.checked_add(wait_ns));
     }
 
     /// Returns the limit as it is.

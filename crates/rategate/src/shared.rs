@@ -4,7 +4,7 @@
 //! of that, and a clock. Whatever the lock-free state can decide, it decides without the lock.
 //! For all else the thread that has the lock takes the state out of the lock-free form, decides,
 //! and puts it back if it fits. While callers wait the state stays out, so that no try overtakes
-//! them. A limit that is used up denies single permits at a gate in front of the lock.
+//! them. A limit without a lock-free state denies at a gate once it is used up.
 
 use std::sync::{Arc, PoisonError};
 use std::task::Waker;
@@ -21,7 +21,6 @@ use rategate_core::holds::Hold;
 use rategate_core::share::Share;
 use rategate_core::verdict::{self, Verdict};
 
-use self::gate::Gate;
 use self::locked::Locked;
 use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
@@ -33,7 +32,6 @@ use crate::stats::LimitStats;
 use crate::sync::{Mutex, MutexGuard, OnceLock, Ordering};
 use crate::wait::{CancelToken, Waiter};
 
-mod gate;
 mod locked;
 mod sections;
 mod shown;
@@ -47,7 +45,6 @@ const MAX_SILENCE: Duration = Duration::from_millis(100);
 /// Only this type knows where the state is: in the lock-free form or behind the mutex.
 pub(crate) struct Shared<L: Concurrent, C> {
     growing_lock_free: GrowingLockFree<L::LockFree>,
-    gate: Gate,
     state: Mutex<Locked<L>>,
     clock: C,
     on_demand: OnceLock<Box<OnDemand>>,
@@ -80,7 +77,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         let growing_lock_free = GrowingLockFree::new(limit.lock_free(clock.now_ns()));
         let state = Mutex::new(Locked::new(limit, growing_lock_free.current()));
         let (on_demand, times_tasks) = (OnceLock::new(), OnceLock::new());
-        Self { growing_lock_free, gate: Gate::open(), state, clock, on_demand, times_tasks }
+        Self { growing_lock_free, state, clock, on_demand, times_tasks }
     }
 
     /// Returns the parts that are made when they are first needed.
@@ -174,7 +171,6 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
             return Ok(changed);
         }
         let lock_free = Some(self.growing_lock_free.current());
-        self.gate.set(None);
         let changed = policy.put_into(&mut state.limit, lock_free, read_ns);
         self.growing_lock_free.grow_for(&mut state.limit, now_ns);
         self.new_epoch();
@@ -266,11 +262,6 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     /// to take the lock.
     #[inline(never)]
     fn try_fully(&self, permits: u64) -> Result<Decision, TryAcquireError> {
-        if permits == 1
-            && let Some(denial) = self.gate.denial(|| self.clock.now_ns())
-        {
-            return Ok(Decision::of(&Verdict::Denied(denial)));
-        }
         let lock_free = self.growing_lock_free.current();
         match lock_free.try_acquire(|| self.clock.now_ns(), permits) {
             LockFreeVerdict::Granted { start_ns, scheduled_ns, leftover } => {

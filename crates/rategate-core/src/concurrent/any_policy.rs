@@ -69,6 +69,10 @@ impl LockFree for LockFreeAny {
     fn remaining(&self, now_ns: u64) -> Option<u64> {
         on_each!(self, form => form.remaining(now_ns))
     }
+
+    fn shut(&self, opens_ns: u64) {
+        on_each!(self, form => form.shut(opens_ns));
+    }
 }
 
 /// Matches the form with the policy of its kind, and evaluates to the last arm for any other.
@@ -96,7 +100,7 @@ impl OwnedLockFree<AnyPolicy> for LockFreeAny {
             AnyPolicy::TwoTimeline(policy) => {
                 Kind::TwoTimeline(Box::new(OwnedLockFree::new(policy)))
             }
-            _ => Kind::Locked(Locked),
+            _ => Kind::Locked(Locked::default()),
         })
     }
 
@@ -109,6 +113,7 @@ impl OwnedLockFree<AnyPolicy> for LockFreeAny {
             (Kind::TwoTimeline(form), AnyPolicy::TwoTimeline(policy)) => {
                 form.seal(policy).map(AnyState::TwoTimeline)
             }
+            (Kind::Locked(form), _) => OwnedLockFree::seal(form, policy),
             _ => None,
         }
     }

@@ -42,13 +42,14 @@
 //! * [`gcra`]: one word, the TAT. A try costs a clock reading and one swap.
 //! * [`two_timeline`]: one word and a cached clock (average), or two words. A try costs one
 //!   addition while behind schedule; otherwise a clock reading and one swap or two.
+//! * [`Locked`], of all others: an instant, before which a denial costs a clock reading.
 //! * [`sliding_log`]: one word for each permit, and a hint at the oldest. A try costs a clock
 //!   reading, one swap, and one more swap at every eighth try.
 //!
 //! # Without 64-bit atomics
 //!
 //! A target without them, such as `thumbv7m-none-eabi`, has all policies, ledgers and queues, but
-//! no lock-free forms. There [`Locked`], which is always sealed, stands for every one of them.
+//! no lock-free forms. There [`Sealed`] stands for every one of them.
 //! The same holds for every target under `--cfg rategate_without_atomics`, with which the checks
 //! build this form.
 //!
@@ -85,6 +86,8 @@ pub mod two_timeline;
 mod any_policy;
 mod limiter_policy;
 mod live;
+#[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
+mod locked;
 mod policies;
 mod several;
 #[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
@@ -93,9 +96,13 @@ mod verdict;
 #[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 mod word;
 
+#[cfg(not(all(target_has_atomic = "64", not(rategate_without_atomics))))]
+pub use self::Sealed as Locked;
 pub use self::any_policy::LockFreeAny;
 pub use self::limiter_policy::LimiterPolicy;
 pub use self::live::{Concurrent, Seed};
+#[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
+pub use self::locked::Locked;
 pub use self::verdict::{BatchVerdict, LockFreeVerdict, PermitBatch};
 pub use crate::leftover::Leftover;
 
@@ -138,6 +145,13 @@ pub trait LockFree: Debug + Send + Sync {
 
     /// Returns the maximum number of permits that a try could take, or `None` if sealed.
     fn remaining(&self, now_ns: u64) -> Option<u64>;
+
+    /// Denies single permits before `opens_ns` until the form is sealed again, if it has no state
+    /// of its own: see [`Locked`].
+    ///
+    /// Only by the thread that holds the ledger's lock, and only if its section has denied a permit
+    /// until then and changed nothing since.
+    fn shut(&self, _opens_ns: u64) {}
 }
 
 /// A policy with a lock-free form.
@@ -238,11 +252,12 @@ pub trait OwnedLockFree<P: Policy>: LockFree + Sized {
     }
 }
 
-/// The lock-free form of a limit that has none: always sealed.
+/// The lock-free form of a limit that no clock can help, as one of operations in flight: always
+/// sealed.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Locked;
+pub struct Sealed;
 
-impl LockFree for Locked {
+impl LockFree for Sealed {
     fn try_acquire(&self, _read_ns: impl Fn() -> u64 + Copy, _permits: u64) -> LockFreeVerdict {
         LockFreeVerdict::Sealed
     }
@@ -256,7 +271,7 @@ impl LockFree for Locked {
     }
 }
 
-impl<P: Policy> OwnedLockFree<P> for Locked {
+impl<P: Policy> OwnedLockFree<P> for Sealed {
     fn new(_policy: &P) -> Self {
         Self
     }

@@ -3,7 +3,7 @@
 use core::convert::Infallible;
 use core::fmt;
 
-use super::{Concurrent, Locked};
+use super::{Concurrent, Locked, OwnedLockFree as _};
 use crate::all_of::AllOfLedger;
 use crate::any_policy::AnyPolicy;
 use crate::error::LimitError;
@@ -26,10 +26,14 @@ impl Concurrent for AllOfLedger {
     }
 
     fn lock_free(&mut self, _now_ns: u64) -> Locked {
-        Locked
+        Locked::default()
     }
 
-    fn seal(&mut self, _lock_free: &Locked) {}
+    fn seal(&mut self, lock_free: &Locked) {
+        if let Some(first) = self.policies().next() {
+            let _ = lock_free.seal(first);
+        }
+    }
 
     fn open(&mut self, _lock_free: &Locked, _now_ns: u64) {}
 }
@@ -42,10 +46,11 @@ impl AllOfLedger {
     /// Those of [`reconfigure`](Self::reconfigure); nothing changes then.
     pub fn change(
         &mut self,
-        _lock_free: &Locked,
+        lock_free: &Locked,
         read_ns: impl Fn() -> u64 + Copy,
         policies: &[AnyPolicy],
     ) -> Result<(), LimitError> {
+        self.seal(lock_free);
         self.reconfigure(read_ns(), policies)
     }
 }

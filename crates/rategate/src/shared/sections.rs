@@ -1,6 +1,6 @@
 //! Critical sections: what runs under a limiter's lock, and what its end wakes.
 
-use rategate_core::concurrent::Concurrent;
+use rategate_core::concurrent::{Concurrent, LockFree};
 
 use super::Shared;
 use super::locked::Locked;
@@ -108,11 +108,10 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         self.wake(woken, must_arm);
     }
 
-    /// Puts the state into its lock-free form if no caller waits, sets the gate, and releases the
-    /// lock.
+    /// Puts the state into its lock-free form if no caller waits, and releases the lock.
     ///
-    /// The section has found that no permit passes before `opens_ns`, or may have changed when one
-    /// does. Returns `true` if the timer of the tasks has to be set anew.
+    /// The section has denied a permit until `opens_ns` and changed nothing since, if that is given.
+    /// Returns `true` if the timer of the tasks has to be set anew.
     pub(super) fn close_section(
         &self,
         mut locked: MutexGuard<'_, Locked<L>>,
@@ -122,11 +121,13 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     ) -> bool {
         let state = locked.state();
         state.notify_first(woken);
-        let is_open = !state.is_queued(now_ns) && !self.is_closed();
-        if is_open {
-            state.limit.open(self.growing_lock_free.current(), now_ns);
+        if !state.is_queued(now_ns) && !self.is_closed() {
+            let lock_free = self.growing_lock_free.current();
+            state.limit.open(lock_free, now_ns);
+            if let Some(opens_ns) = opens_ns {
+                lock_free.shut(opens_ns);
+            }
         }
-        self.gate.set(opens_ns.filter(|_| is_open));
         state.must_arm(woken, self.clock.is_real_time())
     }
 

@@ -1,11 +1,13 @@
 //! The gate of a limit that decides under its lock: what has been denied is denied without the
 //! lock, until something comes back, a caller waits or the numbers change.
 
+use std::time::Duration;
+
 use rategate::policy::LimiterPolicy;
 use rategate::{Clock, Limiter};
 use rategate_core::span::whole_ns as ns;
 
-use crate::world::{ManualTime, S, Tasks, acquiring, at_each, at_once, explore, start};
+use crate::world::{ManualTime, S, Tasks, acquiring, at_each, explore, start, window};
 
 /// Returns a limiter that has denied a permit, so that its gate is shut.
 fn used_up<P: LimiterPolicy>(policy: P, time: &ManualTime) -> Limiter<P, ManualTime> {
@@ -23,12 +25,14 @@ fn tried<P: LimiterPolicy, C: Clock>(limiter: &Limiter<P, C>) -> bool {
 #[test]
 fn quick_what_comes_back_opens_the_gate() {
     explore(|time| {
-        let limiter = used_up(at_once(1), time);
+        let limiter = Limiter::with_clock(at_each(1), time.clone());
+        let held = limiter.try_hold(1, Duration::from_nanos(S)).unwrap().unwrap();
+        assert!(!tried(&limiter));
         let other = start({
             let limiter = limiter.clone();
             move || tried(&limiter)
         });
-        assert_eq!(limiter.release(1), Ok(true));
+        held.cancel();
         let own = tried(&limiter);
         assert_ne!(own, other.join().unwrap());
     });
@@ -38,12 +42,12 @@ fn quick_what_comes_back_opens_the_gate() {
 #[test]
 fn quick_a_change_opens_the_gate() {
     explore(|time| {
-        let limiter = used_up(at_once(1), time);
+        let limiter = used_up(window(1), time);
         let other = start({
             let limiter = limiter.clone();
             move || tried(&limiter)
         });
-        limiter.reconfigure(at_once(2)).unwrap();
+        limiter.reconfigure(window(2)).unwrap();
         let own = tried(&limiter);
         assert_ne!(own, other.join().unwrap());
     });
