@@ -125,7 +125,7 @@ mod tests {
         assert!(rows[3].starts_with("| b | ✓ | ✓ | b | ✓ |"), "{table}");
         assert!(table.ends_with("\n\n* a: no room\n* b: no time\n"), "{table}");
         columns[3].remove("b");
-        assert_eq!(block(&columns).unwrap_err().to_string(), "compact lacks b");
+        assert_eq!(block(&columns).unwrap_err().to_string(), "limiter lacks b");
         assert!(read("a").is_err());
     }
 }
