@@ -16,9 +16,10 @@ const PAGE: &str = "docs/conformance.md";
 pub(crate) const RECORDS: &str = "RATEGATE_CONFORMANCE";
 
 /// The engines: the name of the record, and the heading of the column.
-const ENGINES: [(&str, &str); 13] = [
+const ENGINES: [(&str, &str); 14] = [
     ("ledger", "ledger"),
     ("lock-free", "lock-free"),
+    ("several", "several"),
     ("compact", "compact"),
     ("limiter", "limiter"),
     ("memory", "memory"),
@@ -125,7 +126,7 @@ mod tests {
         assert!(rows[3].starts_with("| b | ✓ | ✓ | b | ✓ |"), "{table}");
         assert!(table.ends_with("\n\n* a: no room\n* b: no time\n"), "{table}");
         columns[3].remove("b");
-        assert_eq!(block(&columns).unwrap_err().to_string(), "limiter lacks b");
+        assert_eq!(block(&columns).unwrap_err().to_string(), "compact lacks b");
         assert!(read("a").is_err());
     }
 }

@@ -29,7 +29,7 @@ use alloc::vec::{self, Vec};
 use core::num::NonZeroU64;
 
 use crate::agree::{self, Member};
-use crate::any_policy::AnyPolicy;
+use crate::any_policy::{AnyPolicy, AnyState};
 use crate::debt::{Charged, Debt};
 use crate::error::{CountsInFlight, LimitError};
 use crate::holds::{Hold, Holding, opening_after_ends, soonest_after_ends};
@@ -159,6 +159,20 @@ impl AllOfLedger {
         Ok(())
     }
 
+    /// Returns the clock's reading at `now_ns` if there are no promises then, so that the states
+    /// alone decide.
+    pub(crate) fn at_rest(&mut self, now_ns: u64) -> Option<u64> {
+        self.advance(now_ns);
+        let mut rest = true;
+        for limit in &mut self.limits {
+            match limit.at_rest(self.latest_ns, 0) {
+                Some(latest_ns) => self.latest_ns = latest_ns,
+                None => rest = false,
+            }
+        }
+        rest.then_some(self.latest_ns)
+    }
+
     /// Returns the refund epoch, which is the same for all limits.
     pub(crate) fn epoch(&self) -> RefundEpoch {
         self.limits.first().map_or(RefundEpoch::NONE, Ledger::epoch)
@@ -167,6 +181,11 @@ impl AllOfLedger {
     /// Returns the limits, in order.
     pub(crate) fn ledgers(&self) -> &[Ledger<AnyPolicy>] {
         &self.limits
+    }
+
+    /// Returns the policies in force and their states, promises left out.
+    pub(crate) fn started(&self) -> impl Iterator<Item = (&AnyPolicy, &AnyState)> {
+        self.limits.iter().map(|limit| (limit.policy(), limit.state()))
     }
 
     /// Books in all limits by `book`, under one serial number.
@@ -232,6 +251,14 @@ impl AllOfLedger {
         let epoch = before.and_returned(returned.max().unwrap_or(0));
         self.limits.iter_mut().for_each(|limit| limit.set_epoch(epoch));
         given
+    }
+
+    /// Continues at `now_ns` from states that were kept elsewhere for a while.
+    pub(crate) fn resume(&mut self, now_ns: u64, states: impl Iterator<Item = AnyState>) {
+        for (limit, state) in self.limits.iter_mut().zip(states) {
+            limit.resume(state, now_ns);
+        }
+        self.pass_to(now_ns);
     }
 }
 

@@ -95,6 +95,7 @@ pub mod verdict;
 pub mod warm_up;
 
 mod agree;
+mod compact;
 mod decimal;
 mod exact;
 mod leftover;

@@ -70,8 +70,7 @@ use crate::wait::{CancelToken, Precision};
 /// A try costs one clock reading and one atomic swap; a denial makes no swap. In average mode,
 /// while behind schedule, it costs one atomic addition and no clock reading.
 /// `docs/performance.md` has figures. Without a lock-free state, or while callers wait, a try
-/// costs one lock, one clock reading and the policy's own decision. Once it has denied a permit,
-/// it denies further ones by a clock reading alone. Waiting costs one sleep and
+/// costs one lock, one clock reading and the policy's own decision. Waiting costs one sleep and
 /// one more reading.
 ///
 /// # Changing the limit
@@ -88,7 +87,9 @@ pub struct Limiter<P: LimiterPolicy, C = MonotonicClock> {
 impl<P: LimiterPolicy> Limiter<P> {
     /// Creates a limiter with fresh state in real time.
     ///
-    /// [`AllOf`](crate::AllOf) makes one of several limits, which a call must pass together.
+    /// [`AllOf`](crate::AllOf) makes one of several limits, which a call must pass together. Up to
+    /// four token buckets and fixed windows decide tries without a lock; if another policy is
+    /// among them, all decide under the lock.
     ///
     /// ```
     /// use std::time::Duration;

@@ -16,7 +16,7 @@ use rategate_core::fair::{ClassId, TooManyClasses};
 use rategate_core::queue::{
     Joined, LeaveOutcome, Outcome, Queue, QueueBounds, QueueRejection, Request, WaiterId,
 };
-use rategate_core::verdict::{Denial, Grant, Verdict};
+use rategate_core::verdict::{Grant, Verdict};
 
 pub(crate) use self::state::State;
 use self::state::WaitQueue;
@@ -40,25 +40,17 @@ pub(crate) struct CriticalSection<'a, L> {
     pub(crate) now_ns: u64,
     /// `true` if the clock advances by itself.
     is_real_time: bool,
-    /// The instant before which not one permit passes, if this section has found it.
-    pub(crate) opens_ns: Option<u64>,
 }
 
 impl<'a, L: Concurrent> CriticalSection<'a, L> {
     pub(crate) fn new(state: &'a mut State<L>, woken: &'a mut Woken, now_ns: u64) -> Self {
         let now_ns = state.limit.clamp(now_ns);
-        Self { state, woken, now_ns, is_real_time: false, opens_ns: None }
+        Self { state, woken, now_ns, is_real_time: false }
     }
 
     /// Returns this critical section on `clock`, which may advance by itself.
     pub(crate) fn on(self, clock: &impl Clock) -> Self {
         Self { is_real_time: clock.is_real_time(), ..self }
-    }
-
-    /// Records until when the denial of one permit holds: this section changes nothing after it.
-    pub(crate) fn shut_gate(&mut self, denial: Denial) {
-        let wait_ns = denial.retry_after_ns.map(NonZeroU64::get);
-        self.opens_ns = wait_ns.and_then(|wait_ns| self.now_ns.checked_add(wait_ns));
     }
 
     /// Returns the limit as it is.

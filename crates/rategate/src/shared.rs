@@ -4,7 +4,7 @@
 //! of that, and a clock. Whatever the lock-free state can decide, it decides without the lock.
 //! For all else the thread that has the lock takes the state out of the lock-free form, decides,
 //! and puts it back if it fits. While callers wait the state stays out, so that no try overtakes
-//! them. A limit without a lock-free state denies at a gate once it is used up.
+//! them.
 
 use std::sync::{Arc, PoisonError};
 use std::task::Waker;
@@ -167,7 +167,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
             section.serve();
             let changed = section.change(|limit, now_ns| policy.put_into(limit, None, || now_ns));
             self.new_epoch();
-            self.end_section(locked, woken, now_ns, None);
+            self.end_section(locked, woken, now_ns);
             return Ok(changed);
         }
         let lock_free = Some(self.growing_lock_free.current());
@@ -280,15 +280,9 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
             let (leftover, now_ns) = (Leftover::of(self.remaining()?), self.clock.now_ns());
             return Ok(Decision::Granted(Grant::at(now_ns, now_ns, 0, leftover)));
         }
-        let decided = self.section(|section| {
-            let decided = section.decide_behind_all(permits, |limit, now_ns| {
-                limit.try_acquire(now_ns, permits).map_err(TryAcquireError::from)
-            })?;
-            if let (1, Some(Verdict::Denied(denial))) = (permits, &decided) {
-                section.shut_gate(*denial);
-            }
-            Ok::<_, TryAcquireError>(decided)
-        })??;
+        let decided = self.decide_behind_all(permits, |limit, now_ns| {
+            limit.try_acquire(now_ns, permits).map_err(TryAcquireError::from)
+        })?;
         // No try overtakes callers that wait for what no clock foretells.
         let denied = Verdict::Denied(verdict::Denial { retry_after_ns: None });
         Ok(Decision::of(&decided.unwrap_or(denied)))
@@ -513,7 +507,7 @@ impl<'a, L: Concurrent, C: Clock> LimiterGuard<'a, L, C> {
     /// Releases the lock. Call the returned closure, which wakes waiters, once no lock is held.
     pub(crate) fn release(self) -> impl FnOnce() + use<'a, L, C> {
         let Self { shared, locked, mut woken, now_ns } = self;
-        let must_arm = shared.close_section(locked, &mut woken, now_ns, None);
+        let must_arm = shared.close_section(locked, &mut woken, now_ns);
         move || shared.wake(woken, must_arm)
     }
 }

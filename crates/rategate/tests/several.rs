@@ -4,15 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use fastrand::Rng;
 use rategate::error::{KeyedError, TryAllError};
 use rategate::keyed::{Capacity, Hashing, JointDecision, Overflow, try_all};
-use rategate::policy::Anchor;
-use rategate::{AllOf, CompactLog, FixedWindow, Gcra, Keyed, Limiter, ManualClock, SlidingLog};
-use rategate_core::all_of::AllOfLedger;
-use rategate_core::holds::{HoldVerdict, Holding as _};
-use rategate_core::limit::Limit as _;
-use rategate_core::verdict::Verdict;
+use rategate::{CompactLog, Gcra, Keyed, Limiter, ManualClock, SlidingLog};
 use rategate_testkit::ns;
 
 const S: u64 = 1_000_000_000;
@@ -176,62 +170,4 @@ fn calls_in_any_order_do_not_block_each_other() {
     assert!(granted.load(Ordering::Relaxed) >= 5);
     clock.advance(Duration::from_nanos(S * 10));
     assert!(try_all(&[tables[0].attempt(&1, 7), limiter.attempt(6)]).unwrap().is_granted());
-}
-
-/// Limits that decide under the lock deny at a gate in front of it: with holds, promises and changes
-/// each decision and each wait is that of the limits alone.
-#[test]
-fn denials_at_the_gate_are_those_of_the_limits() {
-    let window = |permits| FixedWindow::new(permits, Duration::from_nanos(S), Anchor::Epoch);
-    let mut denied = 0;
-    for seed in 0..60 {
-        let mut random = Rng::with_seed(seed);
-        let of = |permits| AllOf::default().and(bucket("3/s", 4)).and(window(permits));
-        let (clock, mut now_ns) = (ManualClock::new(), 0);
-        let limiter = Limiter::with_clock(of(3), clock.clone());
-        let mut limits = AllOfLedger::new(of(3), 0);
-        let mut held = Vec::new();
-        for _ in 0..400 {
-            match random.u64(..12) {
-                0..=3 => {
-                    let step_ns = random.choice([1, S / 10, S / 3, S / 3 - 1]).unwrap();
-                    clock.advance(Duration::from_nanos(step_ns));
-                    now_ns += step_ns;
-                }
-                4 => {
-                    let hold = limiter.try_hold(1, Duration::from_secs(1)).unwrap();
-                    match (hold, limits.try_hold(now_ns, 1, S).unwrap()) {
-                        (Ok(hold), HoldVerdict::Held(own)) => held.push((hold, own)),
-                        (Err(denial), HoldVerdict::Denied(own)) => {
-                            let own_ns = own.retry_after_ns.map(u64::from);
-                            assert_eq!(denial.retry_after().map(ns), own_ns, "seed {seed}");
-                        }
-                        (hold, own) => panic!("seed {seed}: {hold:?}, {own:?}"),
-                    }
-                }
-                5 if !held.is_empty() => {
-                    let (hold, own) = held.swap_remove(random.usize(..held.len()));
-                    hold.cancel();
-                    limits.cancel_hold(now_ns, own);
-                }
-                6 => {
-                    let permits = random.u64(1..=4);
-                    limiter.reconfigure(of(permits)).unwrap();
-                    limits.reconfigure(now_ns, of(permits).policies()).unwrap();
-                }
-                _ => {
-                    let permits = if random.u64(..5) == 0 { 2 } else { 1 };
-                    let Ok(own) = limits.try_acquire(now_ns, permits) else { continue };
-                    let own_ns = match own {
-                        Verdict::Granted(_) => None,
-                        Verdict::Denied(denial) => denial.retry_after_ns.map(u64::from),
-                    };
-                    let decision = limiter.try_acquire(permits).unwrap();
-                    assert_eq!(decision.retry_after().map(ns), own_ns, "seed {seed}");
-                    denied += u64::from(own_ns.is_some());
-                }
-            }
-        }
-    }
-    assert!(denied > 1_000, "{denied}");
 }

@@ -69,10 +69,6 @@ impl LockFree for LockFreeAny {
     fn remaining(&self, now_ns: u64) -> Option<u64> {
         on_each!(self, form => form.remaining(now_ns))
     }
-
-    fn shut(&self, opens_ns: u64) {
-        on_each!(self, form => form.shut(opens_ns));
-    }
 }
 
 /// Matches the form with the policy of its kind, and evaluates to the last arm for any other.
@@ -100,7 +96,7 @@ impl OwnedLockFree<AnyPolicy> for LockFreeAny {
             AnyPolicy::TwoTimeline(policy) => {
                 Kind::TwoTimeline(Box::new(OwnedLockFree::new(policy)))
             }
-            _ => Kind::Locked(Locked::default()),
+            _ => Kind::Locked(Locked),
         })
     }
 
@@ -113,7 +109,6 @@ impl OwnedLockFree<AnyPolicy> for LockFreeAny {
             (Kind::TwoTimeline(form), AnyPolicy::TwoTimeline(policy)) => {
                 form.seal(policy).map(AnyState::TwoTimeline)
             }
-            (Kind::Locked(form), _) => OwnedLockFree::seal(form, policy),
             _ => None,
         }
     }

@@ -1,8 +1,9 @@
 //! Lock-free forms of policies, which threads share without a mutex.
 //!
 //! A lock-free state answers tries as its policy does. It is a word or a ring of words that
-//! threads change by compare-and-swap. What words cannot hold, such as a promise that may be
-//! cancelled, needs the [`Ledger`](crate::ledger::Ledger), and so do several limits together.
+//! threads change by compare-and-swap. For several limits it is a cell that threads replace as a
+//! whole. What words cannot hold, such as a promise that may be cancelled, needs the
+//! [`Ledger`](crate::ledger::Ledger).
 //! The two never decide at the same time:
 //!
 //! ```text
@@ -42,14 +43,15 @@
 //! * [`gcra`]: one word, the TAT. A try costs a clock reading and one swap.
 //! * [`two_timeline`]: one word and a cached clock (average), or two words. A try costs one
 //!   addition while behind schedule; otherwise a clock reading and one swap or two.
-//! * [`Locked`], of all others: an instant, before which a denial costs a clock reading.
 //! * [`sliding_log`]: one word for each permit, and a hint at the oldest. A try costs a clock
 //!   reading, one swap, and one more swap at every eighth try.
+//! * [`all_of`]: a few words for each limit, in a slot that one word names. A try costs a clock
+//!   reading, one swap of the word and two of a bitmap.
 //!
 //! # Without 64-bit atomics
 //!
 //! A target without them, such as `thumbv7m-none-eabi`, has all policies, ledgers and queues, but
-//! no lock-free forms. There [`Sealed`] stands for every one of them.
+//! no lock-free forms. There [`Locked`], which is always sealed, stands for every one of them.
 //! The same holds for every target under `--cfg rategate_without_atomics`, with which the checks
 //! build this form.
 //!
@@ -77,6 +79,8 @@ use crate::policy::Policy;
 use crate::refund::RefundEpoch;
 
 #[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
+pub mod all_of;
+#[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 pub mod gcra;
 #[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 pub mod sliding_log;
@@ -84,25 +88,22 @@ pub mod sliding_log;
 pub mod two_timeline;
 
 mod any_policy;
+#[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
+mod cell;
 mod limiter_policy;
 mod live;
-#[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
+#[cfg(not(all(target_has_atomic = "64", not(rategate_without_atomics))))]
 mod locked;
 mod policies;
-mod several;
 #[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 mod sync;
 mod verdict;
 #[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 mod word;
 
-#[cfg(not(all(target_has_atomic = "64", not(rategate_without_atomics))))]
-pub use self::Sealed as Locked;
 pub use self::any_policy::LockFreeAny;
 pub use self::limiter_policy::LimiterPolicy;
 pub use self::live::{Concurrent, Seed};
-#[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
-pub use self::locked::Locked;
 pub use self::verdict::{BatchVerdict, LockFreeVerdict, PermitBatch};
 pub use crate::leftover::Leftover;
 
@@ -145,13 +146,6 @@ pub trait LockFree: Debug + Send + Sync {
 
     /// Returns the maximum number of permits that a try could take, or `None` if sealed.
     fn remaining(&self, now_ns: u64) -> Option<u64>;
-
-    /// Denies single permits before `opens_ns` until the form is sealed again, if it has no state
-    /// of its own: see [`Locked`].
-    ///
-    /// Only by the thread that holds the ledger's lock, and only if its section has denied a permit
-    /// until then and changed nothing since.
-    fn shut(&self, _opens_ns: u64) {}
 }
 
 /// A policy with a lock-free form.
@@ -252,12 +246,11 @@ pub trait OwnedLockFree<P: Policy>: LockFree + Sized {
     }
 }
 
-/// The lock-free form of a limit that no clock can help, as one of operations in flight: always
-/// sealed.
+/// The lock-free form of a limit that has none: always sealed.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sealed;
+pub struct Locked;
 
-impl LockFree for Sealed {
+impl LockFree for Locked {
     fn try_acquire(&self, _read_ns: impl Fn() -> u64 + Copy, _permits: u64) -> LockFreeVerdict {
         LockFreeVerdict::Sealed
     }
@@ -271,7 +264,7 @@ impl LockFree for Sealed {
     }
 }
 
-impl<P: Policy> OwnedLockFree<P> for Sealed {
+impl<P: Policy> OwnedLockFree<P> for Locked {
     fn new(_policy: &P) -> Self {
         Self
     }

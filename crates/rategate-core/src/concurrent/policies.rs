@@ -20,10 +20,10 @@ use crate::slow_start::{SlowStart, Timed};
 use crate::two_timeline::TwoTimeline;
 use crate::warm_up::WarmUp;
 
-use super::{HasLockFree, LockFreeAny, Locked, Sealed};
+use super::{HasLockFree, LockFreeAny, Locked};
 
 #[cfg(not(all(target_has_atomic = "64", not(rategate_without_atomics))))]
-pub(super) use super::{Sealed as LockFreeGcra, Sealed as LockFreeLog, Sealed as Timelines};
+pub(super) use super::{Locked as LockFreeGcra, Locked as LockFreeLog, Locked as Timelines};
 #[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 pub(super) use super::{
     gcra::Bucket as LockFreeGcra, sliding_log::Ring as LockFreeLog, two_timeline::Timelines,
@@ -101,7 +101,7 @@ impl HasLockFree for BackfillPool {
 }
 
 impl HasLockFree for AdaptiveConcurrency {
-    type LockFree = Sealed;
+    type LockFree = Locked;
 }
 
 impl HasLockFree for AdaptiveRate {
@@ -109,7 +109,7 @@ impl HasLockFree for AdaptiveRate {
 }
 
 impl HasLockFree for Concurrency {
-    type LockFree = Sealed;
+    type LockFree = Locked;
 }
 
 impl HasLockFree for CommitLog {

@@ -11,8 +11,9 @@ use crate::refund::RefundEpoch;
 pub enum LockFreeVerdict {
     /// The permits were granted and start now.
     Granted {
-        /// The clock reading from which the grant counts: the caller's own, or an earlier one where
-        /// the clock was not read.
+        /// The clock reading from which the grant counts. This is the caller's own reading, an
+        /// earlier one where the clock was not read, or, for several limits, the newest start if
+        /// that is later.
         start_ns: u64,
         /// The scheduled time, as in [`Grant`](crate::verdict::Grant::scheduled_ns).
         scheduled_ns: u64,

@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::num::NonZeroU64;
 
 use rategate_core::adaptive::Outcome;
+use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::concurrent::{Concurrent, HasLockFree, LockFree, LockFreeVerdict};
 use rategate_core::debt::{Charged, Debt};
@@ -44,10 +45,20 @@ impl<P: HasLockFree> WithLockFree<Ledger<P>> {
     }
 }
 
+impl WithLockFree<AllOfLedger> {
+    pub(crate) fn all_of(policies: impl IntoIterator<Item = AnyPolicy>, now_ns: u64) -> Self {
+        Self::over(AllOfLedger::new(policies, now_ns), now_ns)
+    }
+}
+
 impl<L: Concurrent> WithLockFree<L> {
     pub(crate) fn over(mut limit: L, now_ns: u64) -> Self {
         let lock_free = limit.lock_free(now_ns);
         Self { limit: RefCell::new(limit), lock_free, latest_ns: now_ns, lock_free_count: 0 }
+    }
+
+    pub(crate) fn is_open(&self, now_ns: u64) -> bool {
+        self.lock_free.remaining(now_ns).is_some()
     }
 
     fn owned<T>(&mut self, now_ns: u64, act: impl FnOnce(&mut L, u64) -> T) -> T {
@@ -294,5 +305,13 @@ impl<P: FromScenario> Subject for WithLockFree<Ledger<P>> {
         let [policy] = policies else { return Err(LimitError::OtherPolicy) };
         self.set(now_ns, P::of(policy).ok_or(LimitError::OtherPolicy)?);
         Ok(())
+    }
+}
+
+impl Subject for WithLockFree<AllOfLedger> {
+    fn reconfigure(&mut self, now_ns: u64, policies: &[AnyPolicy]) -> Result<(), LimitError> {
+        self.latest_ns = self.latest_ns.max(now_ns);
+        let latest_ns = self.latest_ns;
+        self.limit.get_mut().change(&self.lock_free, || latest_ns, policies)
     }
 }

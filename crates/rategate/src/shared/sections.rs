@@ -1,6 +1,6 @@
 //! Critical sections: what runs under a limiter's lock, and what its end wakes.
 
-use rategate_core::concurrent::{Concurrent, LockFree};
+use rategate_core::concurrent::Concurrent;
 
 use super::Shared;
 use super::locked::Locked;
@@ -91,8 +91,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         let now_ns = read_ns(&self.clock);
         let mut section = CriticalSection::new(state, &mut woken, now_ns).on(&self.clock);
         let result = act(&mut section);
-        let opens_ns = section.opens_ns;
-        self.end_section(locked, woken, now_ns, opens_ns);
+        self.end_section(locked, woken, now_ns);
         result
     }
 
@@ -102,31 +101,24 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         locked: MutexGuard<'_, Locked<L>>,
         mut woken: Woken,
         now_ns: u64,
-        opens_ns: Option<u64>,
     ) {
-        let must_arm = self.close_section(locked, &mut woken, now_ns, opens_ns);
+        let must_arm = self.close_section(locked, &mut woken, now_ns);
         self.wake(woken, must_arm);
     }
 
     /// Puts the state into its lock-free form if no caller waits, and releases the lock.
     ///
-    /// The section has denied a permit until `opens_ns` and changed nothing since, if that is given.
     /// Returns `true` if the timer of the tasks has to be set anew.
     pub(super) fn close_section(
         &self,
         mut locked: MutexGuard<'_, Locked<L>>,
         woken: &mut Woken,
         now_ns: u64,
-        opens_ns: Option<u64>,
     ) -> bool {
         let state = locked.state();
         state.notify_first(woken);
         if !state.is_queued(now_ns) && !self.is_closed() {
-            let lock_free = self.growing_lock_free.current();
-            state.limit.open(lock_free, now_ns);
-            if let Some(opens_ns) = opens_ns {
-                lock_free.shut(opens_ns);
-            }
+            state.limit.open(self.growing_lock_free.current(), now_ns);
         }
         state.must_arm(woken, self.clock.is_real_time())
     }
