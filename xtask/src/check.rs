@@ -43,7 +43,7 @@ const EXAMPLES: [&str; 2] = ["rategate", "rategate-tower"];
 /// between reservation and commit, and hostile samples for each limit that follows them.
 const LONG: [(&str, &str); 5] = [
     ("RATEGATE_STRESS_MINUTES", "10"),
-    ("RATEGATE_DENIALS", "25000"),
+    ("RATEGATE_DENIALS", "100000"),
     ("RATEGATE_TRACES", "2000"),
     ("RATEGATE_KILLED", "60"),
     ("RATEGATE_SAMPLES", "1000000"),
