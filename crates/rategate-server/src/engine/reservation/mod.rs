@@ -52,7 +52,6 @@ mod local_part;
 mod once;
 mod part;
 mod requests;
-mod restored;
 mod saved;
 mod settlements;
 mod split;
@@ -68,7 +67,6 @@ use rategate::Clock;
 use rategate::charge::{Committed, Settled};
 use smallvec::SmallVec;
 
-pub(super) use self::restored::{Contexts, Found};
 use self::split::IN_PARTS;
 use self::table::PartVerdict;
 pub use self::table::ReservationCounts;

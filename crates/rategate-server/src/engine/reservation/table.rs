@@ -204,11 +204,6 @@ impl<C: Clock> Reservations<C> {
         Ok(())
     }
 
-    /// Returns how many more can be remembered, of which so many are known.
-    pub(super) const fn left(&self, known: usize) -> usize {
-        self.max.saturating_sub(known)
-    }
-
     pub(super) fn add(
         &self,
         LockedId { shard, id, digest }: &mut LockedId<'_, C>,
@@ -261,7 +256,6 @@ impl<C: Clock> Reservations<C> {
         // Holds take the locks of their limiters.
         drop(shard);
         ended.iter().flatten().for_each(expired);
-        ended.into_iter().flatten().for_each(HeldItem::expire);
         next
     }
 

@@ -96,15 +96,11 @@ pub enum NotRestored {
         /// The number of permits that are not held.
         permits: u64,
     },
-    /// Reservations cannot be known again: a part of what they hold is of counters that are not
-    /// restored, or there are too many. That part counts as used.
-    #[error(
-        "{reservations} of its reservations are not restored, or not whole: what they hold of \
-         counters that are gone, or beyond the maximum number of reservations, counts as used"
-    )]
-    Reservations {
-        /// The number of reservations.
-        reservations: u64,
+    /// Ids of settled operations find no place, and are unknown.
+    #[error("{ids} ids of settled operations are unknown: more were saved than may be known now")]
+    Ids {
+        /// The number of ids.
+        ids: u64,
     },
     /// The rule counts nothing.
     #[error("it counts nothing now")]
@@ -115,11 +111,4 @@ pub enum NotRestored {
     /// The saved counters do not fit, or cannot be read. The rule's keys count as exhausted.
     #[error("{0}: all its keys count as exhausted")]
     Exhausted(Arc<SnapshotError>),
-}
-
-impl NotRestored {
-    /// Returns `true` if reservations are lost, and no counters.
-    pub(crate) const fn is_of_reservations(&self) -> bool {
-        matches!(self, Self::Reservations { .. } | Self::InFlight { .. })
-    }
 }

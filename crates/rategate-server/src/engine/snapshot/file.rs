@@ -5,7 +5,6 @@
 //!   89 52 47 45 0D 0A 1A 0A   version u16
 //!   list                      of settled operations, a row of JSON each
 //!   table, table, ...         each as the library saves it
-//!   list                      of reservations that are not settled
 //!   contents                  as JSON: the owners of the tables, and all offsets in the file
 //!   length of the contents u32   checksum u32
 //! ```
@@ -46,8 +45,8 @@ pub(super) struct Contents {
     /// The reservations of permits in flight, which no table has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) in_flight: Vec<(TableOwner, Vec<HeldInFlight>)>,
-    /// The reservations of all other counters.
-    pub(super) reservations: Lists,
+    /// The operations that are remembered.
+    pub(super) settled: Lists,
     pub(super) tables: Vec<Entry>,
 }
 
@@ -64,7 +63,6 @@ pub(super) struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HeldInFlight {
     pub(super) key: Vec<u8>,
-    pub(super) id: String,
     pub(super) permits: NonZeroU64,
     /// The time until its end, when saving began.
     pub(super) ends_in_ns: u64,
@@ -120,8 +118,8 @@ impl<W: Write> Output<W> {
         Ok(Section { from, bytes: self.bytes.saturating_sub(from) })
     }
 
-    pub(super) const fn set_reservations(&mut self, lists: Lists) {
-        self.contents.reservations = lists;
+    pub(super) const fn set_settled(&mut self, lists: Lists) {
+        self.contents.settled = lists;
     }
 
     /// Ends the file. Returns the output, the number of keys in the file and its bytes.

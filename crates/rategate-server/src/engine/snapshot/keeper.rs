@@ -119,8 +119,7 @@ impl Keeper {
     ///
     /// Returns [`StateError`] if the server should not start: because of another keeper, a
     /// missing directory, or [`OnCorruptSnapshot::Refuse`]; or because lost counters should count
-    /// as exhausted, or reservations of a process that ended in order are open again, and that
-    /// cannot be saved.
+    /// as exhausted, and that cannot be saved.
     pub fn start<C: Clock + Clone + 'static>(
         &self,
         engine: &Engine<C>,
@@ -129,14 +128,7 @@ impl Keeper {
         self.lock()?;
         let why = match engine.restore(path, *downtime) {
             Ok(None) => return Ok(Started::First),
-            Ok(Some(restored)) => {
-                if restored.is_of_orderly_end && restored.reservations > 0 {
-                    // What it shows as open can be committed from now on. A later start must not
-                    // take the same file for the end once more.
-                    self.save(engine)?;
-                }
-                return Ok(Started::Restored(restored));
-            }
+            Ok(Some(restored)) => return Ok(Started::Restored(restored)),
             Err(why) => why,
         };
         match on_corrupt {

@@ -1,10 +1,9 @@
-//! Reservations in a file of counters: one row of JSON for each, in two lists.
+//! Settled operations in a file of counters: one row of JSON for each.
 
 use std::io::{self, BufRead, Write};
 use std::num::NonZeroU64;
 
 use rategate::charge::Settled;
-use rategate::snapshot::SavedHold;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +11,7 @@ use super::error::Unreadable;
 use crate::engine::answer::Verdict;
 use crate::engine::reservation::Usages;
 
-/// The reservations in a file.
+/// The settled operations in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Lists {
     /// The key of the digests of ids and of names.
@@ -21,9 +20,6 @@ pub(super) struct Lists {
     pub(super) is_last: bool,
     /// Those that were settled before the first counter was saved, as [`SettledRow`].
     pub(super) settled: Section,
-    /// Those that were open before the first counter was saved and after the last, as
-    /// [`UnsettledRow`].
-    pub(super) unsettled: Section,
 }
 
 /// The place of a list in the file.
@@ -49,52 +45,6 @@ pub(in crate::engine) struct SettledRow {
     /// saturated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::engine) parts: Vec<(usize, String, SavedVerdict, bool)>,
-}
-
-/// A reservation that has not been settled.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::engine) struct UnsettledRow {
-    pub(in crate::engine) id: String,
-    pub(in crate::engine) names: u64,
-    pub(in crate::engine) permits: Vec<u64>,
-    #[serde(default, skip_serializing_if = "is_empty")]
-    pub(in crate::engine) usages: Usages,
-    /// The time until its end, when saving began, or until it is forgotten if it is over.
-    pub(in crate::engine) left_ns: i64,
-    pub(in crate::engine) ttl_ns: u64,
-    /// `true` if its time has ended, and that was noticed.
-    pub(in crate::engine) is_over: bool,
-    pub(in crate::engine) holds: Vec<HeldRow>,
-}
-
-/// A hold of a reservation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::engine) struct HeldRow {
-    /// The index of the item, and `true` if no other rule decided it.
-    pub(in crate::engine) at: usize,
-    pub(in crate::engine) alone: bool,
-    /// `true` if its end by time gives nothing back.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(in crate::engine) keeps: bool,
-    pub(in crate::engine) of: HoldOwner,
-    pub(in crate::engine) permits: u64,
-    /// `None` if it is over, and for permits in flight, which are a list of their own.
-    pub(in crate::engine) held: Option<SavedHold>,
-}
-
-/// The limit that a hold is of.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(in crate::engine) enum HoldOwner {
-    /// That of a rule, by its name.
-    Rule(String),
-    /// A bucket that came with the call, by its numbers.
-    Bucket([u64; 3]),
-    /// A window that came with the call.
-    Window([u64; 3]),
-    /// A limit that came with the call, of what is over.
-    Call,
-    /// Permits in flight of a rule.
-    InFlight(String),
 }
 
 /// A verdict on an item.
