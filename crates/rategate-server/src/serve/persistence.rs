@@ -167,9 +167,9 @@ pub(super) fn start_persistence(
     match keeper.start(engine).map_err(|error| StartError::Counters(error.to_string()))? {
         Started::First => {}
         Started::Restored(restored) => log_restored(&restored),
-        Started::Lost { why, kept, is_exhausted } => {
+        Started::Lost { why, kept } => {
             let kept = kept.map_or_else(|| "nowhere".to_owned(), |path| path.display().to_string());
-            tracing::error!(%why, kept, is_exhausted, "the saved counters are lost");
+            tracing::error!(%why, kept, "the saved counters are lost");
         }
     }
     Ok(keeper.run(engine, kept.every, |saved| match saved {

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 
+use rategate::policy::portable::WordsError;
 use rategate::snapshot::SnapshotError;
 
 /// An error of saving or restoring counters.
@@ -34,8 +34,11 @@ pub enum StateError {
         /// The cause.
         source: SnapshotError,
     },
-    /// The file is damaged or foreign. Nothing of it is used.
-    #[error("cannot restore counters from `{}`: {why}", path.display())]
+    /// The file is damaged or foreign, or its counters do not fit.
+    #[error(
+        "cannot restore counters from `{}`: {why}; without the file each limit starts unused",
+        path.display()
+    )]
     Unreadable {
         /// The path of the file.
         path: PathBuf,
@@ -75,6 +78,15 @@ pub enum Unreadable {
     /// The checksum is right, but the contents are malformed.
     #[error("its list of contents is malformed")]
     Malformed,
+    /// The counters of a rule do not fit, such as more keys than its table has place for now, or
+    /// cannot be read.
+    #[error("the counters of {of}: {source}")]
+    Table {
+        /// The rule, or limits that come with calls.
+        of: String,
+        /// The cause.
+        source: SnapshotError,
+    },
 }
 
 /// The reason for which a rule did not continue from saved counters.
@@ -108,7 +120,30 @@ pub enum NotRestored {
     /// Requests arrived before the restore: the counts since then continue.
     #[error("it was in use before it could be restored")]
     InUse,
-    /// The saved counters do not fit, or cannot be read. The rule's keys count as exhausted.
-    #[error("{0}: all its keys count as exhausted")]
-    Exhausted(Arc<SnapshotError>),
+}
+
+/// The reason for which a table is not restored.
+#[derive(Debug)]
+pub(in crate::engine) enum TableError {
+    /// It is left out.
+    Left(NotRestored),
+    /// Its counters do not fit, so the file is refused.
+    Misfit(SnapshotError),
+}
+
+impl From<NotRestored> for TableError {
+    fn from(why: NotRestored) -> Self {
+        Self::Left(why)
+    }
+}
+
+impl From<SnapshotError> for TableError {
+    fn from(error: SnapshotError) -> Self {
+        match error {
+            SnapshotError::Limit(WordsError::OtherPolicy { .. }) => {
+                Self::Left(NotRestored::OtherPolicy)
+            }
+            error => Self::Misfit(error),
+        }
+    }
 }

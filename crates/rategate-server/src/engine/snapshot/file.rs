@@ -38,10 +38,6 @@ pub(super) struct Contents {
     pub(super) config: String,
     /// The engine's clock when saving began.
     pub(super) clock_ns: u64,
-    /// The instant at which keys that are not in the file count as exhausted, if there is one.
-    pub(super) spent_at_ns: Option<u64>,
-    /// The instants of individual tables, including those that were never created.
-    pub(super) spent: Vec<(TableOwner, u64)>,
     /// The reservations of permits in flight, which no table has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) in_flight: Vec<(TableOwner, Vec<HeldInFlight>)>,
@@ -263,8 +259,9 @@ mod tests {
     #[test]
     fn a_long_list_is_read_in_large_pieces() {
         let of = |nth: u64| TableOwner::Rule { name: format!("r{nth}"), entries: Vec::new() };
-        let spent = (0..10_000).map(|nth| (of(nth), nth)).collect();
-        let contents = Contents { spent, ..Contents::default() };
+        let entry = |nth| Entry { of: of(nth), from: nth, bytes: 0, keys: 0 };
+        let tables = (0..10_000).map(entry).collect();
+        let contents = Contents { tables, ..Contents::default() };
         let (bytes, ..) = Output::new(Vec::new(), contents.clone()).unwrap().finish().unwrap();
         assert!(bytes.len() > 300_000);
         let reads = Rc::new(Cell::new(0));

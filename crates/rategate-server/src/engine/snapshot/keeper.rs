@@ -35,11 +35,8 @@ pub struct KeeperSettings {
 pub enum OnCorruptSnapshot {
     /// Start with each limit unused. The file is kept with the suffix `.bad`. `"fresh"`.
     Fresh,
-    /// Start with each limit exhausted until it would have recovered. The file is kept in the
-    /// same way. `"full"`.
-    #[default]
-    Full,
     /// Do not start. `"refuse"`.
+    #[default]
     Refuse,
 }
 
@@ -56,8 +53,6 @@ pub enum Started {
         why: StateError,
         /// The path of the damaged file, if it could be kept.
         kept: Option<PathBuf>,
-        /// `true` if all keys count as exhausted.
-        is_exhausted: bool,
     },
 }
 
@@ -118,8 +113,7 @@ impl Keeper {
     /// # Errors
     ///
     /// Returns [`StateError`] if the server should not start: because of another keeper, a
-    /// missing directory, or [`OnCorruptSnapshot::Refuse`]; or because lost counters should count
-    /// as exhausted, and that cannot be saved.
+    /// missing directory, or [`OnCorruptSnapshot::Refuse`].
     pub fn start<C: Clock + Clone + 'static>(
         &self,
         engine: &Engine<C>,
@@ -136,17 +130,7 @@ impl Keeper {
             OnCorruptSnapshot::Fresh => {
                 let bad = self.free_name();
                 let kept = fs::rename(path, &bad).is_ok().then_some(bad);
-                Ok(Started::Lost { why, kept, is_exhausted: false })
-            }
-            OnCorruptSnapshot::Full => {
-                engine.exhaust(u64::MAX);
-                // A file exists at all times: without one, the next start would count as the
-                // first.
-                let bad = self.free_name();
-                let kept = fs::hard_link(path, &bad).or_else(|_| fs::copy(path, &bad).map(drop));
-                let kept = kept.is_ok().then_some(bad);
-                self.save(engine)?;
-                Ok(Started::Lost { why, kept, is_exhausted: true })
+                Ok(Started::Lost { why, kept })
             }
         }
     }

@@ -18,7 +18,7 @@
 //!   counter was written is remembered again.
 //! * **Permits in flight** that a reservation holds are held again for the rest of its time. A lease
 //!   ends with the process.
-//! * **Losses are reported**, and optionally [count as exhausted](Engine::exhaust).
+//! * **Losses are reported.**
 
 mod disk;
 mod error;
@@ -33,10 +33,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rategate::Clock;
-use rategate::policy::portable::{RestoreContext, WordsError};
+use rategate::policy::portable::RestoreContext;
 use rategate::snapshot::{Downtime, SavedAt, SnapshotError};
 use rategate_core::span::whole_ns;
 
+pub(super) use self::error::TableError;
 pub use self::error::{NotRestored, StateError, Unreadable};
 use self::file::{Contents, Entry, Input, Output, TableOwner};
 pub use self::keeper::{Keeper, KeeperSettings, KeeperStats, OnCorruptSnapshot, Saver, Started};
@@ -89,12 +90,9 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let inner = &*self.inner;
         let live = inner.live.load_full();
         let config = live.as_ref().map(|live| live.set.hash.to_string()).unwrap_or_default();
-        let (clock_ns, spent_at_ns) = (inner.clock.now_ns(), inner.exhausted.at_ns());
-        let exhausted = self.exhausted_tables(live.as_deref());
+        let clock_ns = inner.clock.now_ns();
         let in_flight = self.reserved_in_flight(live.as_deref());
-        let (spent, tables, settled) = (exhausted, Vec::new(), Lists::default());
-        let contents =
-            Contents { config, clock_ns, spent_at_ns, spent, in_flight, settled, tables };
+        let contents = Contents { config, clock_ns, in_flight, ..Contents::default() };
         let mut output = Output::new(to, contents)?;
         let reservations = &inner.reservations;
         let settled = output.list(|output| {
@@ -122,7 +120,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     ///
     /// # Errors
     ///
-    /// Returns [`StateError::Io`] or [`StateError::Unreadable`]: nothing has been restored then.
+    /// Returns [`StateError::Io`] or [`StateError::Unreadable`]: nothing has been restored then,
+    /// but for tables before one that does not [fit](Unreadable::Table).
     pub fn restore(&self, path: &Path, downtime: Downtime) -> Result<Option<Restored>, StateError> {
         let fail = |doing| move |source| StateError::Io { doing, path: path.to_path_buf(), source };
         let file = match File::open(path) {
@@ -147,10 +146,6 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             is_of_orderly_end: is_last,
             ..Restored::default()
         };
-        if let Some(at_ns) = contents.spent_at_ns {
-            self.exhaust(at_ns);
-        }
-        self.exhaust_tables(live.as_deref(), &contents.spent);
         for Entry { of, from, bytes, keys } in contents.tables {
             let table = input.section(from, bytes).map_err(fail("read"))?;
             let since = |saved_at: &SavedAt| since(now_ns, saved_at.clock_ns(), downtime);
@@ -171,7 +166,14 @@ impl<C: Clock + Clone + 'static> Engine<C> {
                     restored.keys = restored.keys.saturating_add(keys);
                     restored.rules.extend((!name.is_empty()).then(|| name.into()));
                 }
-                Err(why) => restored.others.push((name.into(), why)),
+                Err(TableError::Left(why)) => restored.others.push((name.into(), why)),
+                Err(TableError::Misfit(source)) => {
+                    let of = match &*name {
+                        "" => "inline limits".to_owned(),
+                        name => format!("the rule `{name}`"),
+                    };
+                    return Err(unreadable(Unreadable::Table { of, source }));
+                }
             }
         }
         let since = since(now_ns, contents.clock_ns, downtime);
@@ -205,67 +207,17 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         entries: &[(String, bool)],
         table: impl Read,
         since: impl FnOnce(&SavedAt) -> RestoreContext,
-    ) -> Result<(), NotRestored> {
+    ) -> Result<(), TableError> {
         let ruled = named(live, name).ok_or(NotRestored::NoSuchRule)?;
         if of_rule(&ruled.rule)
             != (TableOwner::Rule { name: name.to_owned(), entries: entries.to_vec() })
         {
-            return Err(NotRestored::OtherEntries);
+            return Err(NotRestored::OtherEntries.into());
         }
         let counters = &ruled.counters;
         // A rule that is unlimited at this hour counts at others.
         let later = ruled.rule.schedule.iter().find_map(|scheduled| scheduled.limit.policy());
-        let outcome = counters.restore(&self.inner.clock, later, table, since);
-        if let Err(NotRestored::Exhausted(_)) = outcome {
-            counters.exhaust(self.inner.clock.now_ns());
-        }
-        outcome
-    }
-
-    /// Returns the tables with an exhaustion instant of their own.
-    fn exhausted_tables(&self, live: Option<&Live<C>>) -> Vec<(TableOwner, u64)> {
-        let inner = &*self.inner;
-        let is_own = |at_ns: &u64| inner.exhausted.at_ns().is_none_or(|of_all| of_all < *at_ns);
-        let of_rules = live.into_iter().flat_map(|live| &live.ruled).filter_map(|ruled| {
-            Some((of_rule(&ruled.rule), ruled.counters.spent_at_ns().filter(is_own)?))
-        });
-        let buckets = inner.buckets.spent_at_ns().filter(is_own);
-        let windows = inner.windows.spent_at_ns().filter(is_own);
-        let buckets = buckets.map(|at_ns| (TableOwner::Buckets(Vec::new()), at_ns));
-        let windows = windows.map(|at_ns| (TableOwner::Windows(Vec::new()), at_ns));
-        of_rules.chain(buckets).chain(windows).collect()
-    }
-
-    fn exhaust_tables(&self, live: Option<&Live<C>>, exhausted: &[(TableOwner, u64)]) {
-        let now_ns = self.inner.clock.now_ns();
-        for (of, at_ns) in exhausted {
-            let at_ns = (*at_ns).min(now_ns);
-            match of {
-                TableOwner::Rule { name, .. } => {
-                    let same = named(live, name).filter(|ruled| of_rule(&ruled.rule) == *of);
-                    if let Some(ruled) = same {
-                        ruled.counters.exhaust(at_ns);
-                    }
-                }
-                TableOwner::Buckets(_) => self.inner.buckets.exhaust(at_ns),
-                TableOwner::Windows(_) => self.inner.windows.exhaust(at_ns),
-            }
-        }
-    }
-
-    /// Makes every unknown key count as one that used its whole limit at `at_ns` of the engine's
-    /// clock, until the limit would have recovered. For a server that has lost its counters and
-    /// would rather grant too little than twice. It takes no memory, and is saved with the
-    /// counters.
-    pub fn exhaust(&self, at_ns: u64) {
-        let inner = &*self.inner;
-        inner.exhausted.exhaust(at_ns.min(inner.clock.now_ns()));
-        let Some(at_ns) = inner.exhausted.at_ns() else { return };
-        for ruled in inner.live.load_full().iter().flat_map(|live| &live.ruled) {
-            ruled.counters.exhaust(at_ns);
-        }
-        inner.buckets.exhaust(at_ns);
-        inner.windows.exhaust(at_ns);
+        counters.restore(&self.inner.clock, later, table, since)
     }
 }
 
@@ -290,13 +242,4 @@ fn of_rule(rule: &Rule) -> TableOwner {
     let entries = rule.counter_entries();
     let entries = entries.map(|(key, varies)| (key.to_string(), varies)).collect();
     TableOwner::Rule { name: rule.name.to_string(), entries }
-}
-
-impl From<SnapshotError> for NotRestored {
-    fn from(error: SnapshotError) -> Self {
-        match error {
-            SnapshotError::Limit(WordsError::OtherPolicy { .. }) => Self::OtherPolicy,
-            error => Self::Exhausted(Arc::new(error)),
-        }
-    }
 }
