@@ -67,10 +67,11 @@ use rategate::Clock;
 use rategate::charge::{Committed, Settled};
 use smallvec::SmallVec;
 
+pub(super) use self::settlements::Outcome;
 use self::split::IN_PARTS;
 use self::table::PartVerdict;
 pub use self::table::ReservationCounts;
-pub(super) use self::table::{Reservations, Usages};
+pub(super) use self::table::Reservations;
 use super::Engine;
 use super::answer::{Answer, Decided, ItemResult, Verdict};
 use super::error::EngineError;

@@ -7,9 +7,8 @@ use std::sync::atomic::Ordering;
 use rategate::Clock;
 use rategate::policy::portable::RestoreContext;
 
-use super::settlements::Outcome;
-use super::table::{BATCH, PartVerdict, Reservations};
-use crate::engine::snapshot::rows::{SavedVerdict, SettledRow};
+use super::table::{BATCH, Reservations};
+use crate::engine::snapshot::rows::SettledRow;
 
 impl<C: Clock> Reservations<C> {
     /// Returns the key of the digests in rows.
@@ -36,11 +35,16 @@ impl<C: Clock> Reservations<C> {
                 let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
                 from = shard.settlements.each_of(from, BATCH, |id, names, due_ns, outcome| {
                     let left_ns = due_ns.saturating_sub(saved_ns);
-                    rows.extend((left_ns > 0).then(|| settled_row((id, names), left_ns, &outcome)));
+                    rows.extend((left_ns > 0).then_some(SettledRow {
+                        id,
+                        names,
+                        left_ns,
+                        outcome,
+                    }));
                 });
                 // The output may be slow.
                 drop(shard);
-                write(&rows.into_iter().flatten().collect::<Vec<_>>())?;
+                write(&rows)?;
                 if from.is_none() {
                     break;
                 }
@@ -63,49 +67,13 @@ impl<C: Clock> Reservations<C> {
                 lost = lost.saturating_add(1);
                 continue;
             }
-            let due_ns = now_ns.saturating_add(row.left_ns.saturating_sub(elapsed_ns));
-            let (id, names, outcome) = (row.id, row.names, row.outcome());
-            let mut shard = self.lock_digest(id);
-            if shard.settlements.add(id, names, due_ns, outcome) {
+            let SettledRow { id, names, left_ns, outcome } = row;
+            let due_ns = now_ns.saturating_add(left_ns.saturating_sub(elapsed_ns));
+            if self.lock_digest(id).settlements.add(id, names, due_ns, outcome) {
                 self.known.fetch_add(1, Ordering::Relaxed);
             }
             known = known.saturating_add(1);
         }
         (known, lost)
-    }
-}
-
-fn settled_row((id, names): (u64, u64), left_ns: u64, outcome: &Outcome) -> Option<SettledRow> {
-    let Outcome { permits, usages, verdicts, parts } = outcome;
-    let verdicts = verdicts.iter().map(|verdict| SavedVerdict::of(*verdict));
-    let parts = parts.iter().map(|PartVerdict { at, rule, verdict, saturated }| {
-        Some((*at, rule.to_string(), SavedVerdict::of(*verdict)?, *saturated))
-    });
-    Some(SettledRow {
-        id,
-        names,
-        left_ns,
-        permits: permits.to_vec(),
-        usages: usages.clone(),
-        verdicts: verdicts.collect::<Option<_>>()?,
-        parts: parts.collect::<Option<_>>()?,
-    })
-}
-
-impl SettledRow {
-    fn outcome(self) -> Outcome {
-        let Self { permits, usages, verdicts, parts, .. } = self;
-        let parts = parts.into_iter();
-        Outcome {
-            permits: permits.into(),
-            usages,
-            verdicts: verdicts.into_iter().map(SavedVerdict::verdict).collect(),
-            parts: parts
-                .map(|(at, rule, verdict, saturated)| {
-                    let (rule, verdict) = (rule.into(), verdict.verdict());
-                    PartVerdict { at, rule, verdict, saturated }
-                })
-                .collect(),
-        }
     }
 }

@@ -89,7 +89,7 @@ pub(in crate::engine) struct OwnedUsage {
 }
 
 /// The verdict of one rule of an item.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PartVerdict {
     /// The index of the item.
     pub(super) at: usize,

@@ -198,10 +198,11 @@ impl Keeper {
         is_last: bool,
     ) -> Result<Saved, StateError> {
         disk::replace(&disk::Os, &self.settings.path, |file, path| {
-            engine.save_whole(file, is_last).map_err(|error| match error {
+            let saved = engine.save_whole(&file, is_last).map_err(|error| match error {
                 SnapshotError::Io(source) => failed("write", path)(source),
                 source => StateError::Table { path: path.to_path_buf(), source },
-            })
+            })?;
+            Ok((file, saved))
         })
     }
 

@@ -41,7 +41,6 @@ pub(super) use self::error::TableError;
 pub use self::error::{NotRestored, StateError, Unreadable};
 use self::file::{Contents, Entry, Input, Output, TableOwner};
 pub use self::keeper::{Keeper, KeeperSettings, KeeperStats, OnCorruptSnapshot, Saver, Started};
-use self::rows::Lists;
 use super::Engine;
 use super::counters::ActiveRule;
 use super::live::Live;
@@ -82,23 +81,25 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     ///
     /// Returns [`SnapshotError`], after which the output is incomplete.
     pub fn save(&self, to: impl Write) -> Result<Saved, SnapshotError> {
-        self.save_whole(to, false).map(|(_, saved)| saved)
+        self.save_whole(to, false)
     }
 
     /// Writes all counters. `is_last` if no request comes after that.
-    fn save_whole<W: Write>(&self, to: W, is_last: bool) -> Result<(W, Saved), SnapshotError> {
+    fn save_whole(&self, to: impl Write, is_last: bool) -> Result<Saved, SnapshotError> {
         let inner = &*self.inner;
         let live = inner.live.load_full();
         let config = live.as_ref().map(|live| live.set.hash.to_string()).unwrap_or_default();
         let clock_ns = inner.clock.now_ns();
         let in_flight = self.reserved_in_flight(live.as_deref());
-        let contents = Contents { config, clock_ns, in_flight, ..Contents::default() };
-        let mut output = Output::new(to, contents)?;
         let reservations = &inner.reservations;
-        let settled = output.list(|output| {
+        let key = reservations.digest_key();
+        let contents =
+            Contents { config, clock_ns, in_flight, key, is_last, ..Contents::default() };
+        let mut output = Output::new(to, contents)?;
+        let (settled, ()) = output.section(|output| {
             reservations.each_settled(clock_ns, |some| rows::write(&mut *output, some))
         })?;
-        output.set_settled(Lists { key: reservations.digest_key(), is_last, settled });
+        output.contents.settled = settled;
         for ruled in live.iter().flat_map(|live| &live.ruled) {
             if let Some(table) = ruled.counters.made() {
                 let of = of_rule(&ruled.rule);
@@ -111,8 +112,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         for (table, limits) in inner.windows.in_use() {
             output.table(TableOwner::Windows(limits), |output| table.save(output))?;
         }
-        let (to, keys, bytes) = output.finish()?;
-        Ok((to, Saved { keys, bytes }))
+        Ok(output.finish()?)
     }
 
     /// Restores saved counters under the rules in force. To be called when they have been loaded,
@@ -132,8 +132,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let unreadable = |why| StateError::Unreadable { path: path.to_path_buf(), why };
         let mut input = Input::new(file).map_err(unreadable)?;
         let contents = std::mem::take(&mut input.contents);
-        let Lists { key, is_last, settled } = contents.settled;
-        let settled = input.section(settled.from, settled.bytes).map_err(Unreadable::Io);
+        let settled = input.section(contents.settled).map_err(Unreadable::Io);
         let settled = settled.and_then(rows::read).map_err(unreadable)?;
         let inner = &*self.inner;
         let live = inner.live.load_full();
@@ -143,11 +142,11 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let mut restored = Restored {
             is_same_config: config == contents.config,
             saved_at_ns: contents.clock_ns,
-            is_of_orderly_end: is_last,
+            is_of_orderly_end: contents.is_last,
             ..Restored::default()
         };
-        for Entry { of, from, bytes, keys } in contents.tables {
-            let table = input.section(from, bytes).map_err(fail("read"))?;
+        for Entry { of, place, keys } in contents.tables {
+            let table = input.section(place).map_err(fail("read"))?;
             let since = |saved_at: &SavedAt| since(now_ns, saved_at.clock_ns(), downtime);
             let (name, outcome) = match of {
                 TableOwner::Rule { name, entries } => {
@@ -179,7 +178,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let since = since(now_ns, contents.clock_ns, downtime);
         let lost = Self::hold_again(live.as_deref(), contents.in_flight, since.elapsed_ns);
         restored.others.extend(lost);
-        if inner.reservations.restore_digests(key) {
+        if inner.reservations.restore_digests(contents.key) {
             let (known, ids) = inner.reservations.remember(settled, since);
             restored.settled = known;
             restored.others.extend((ids > 0).then(|| ("".into(), NotRestored::Ids { ids })));
@@ -196,7 +195,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     pub fn restore_key(&self, path: &Path) {
         let input = File::open(path).ok().and_then(|file| Input::new(file).ok());
         if let Some(input) = input {
-            self.inner.reservations.restore_digests(input.contents.settled.key);
+            self.inner.reservations.restore_digests(input.contents.key);
         }
     }
 
