@@ -20,7 +20,6 @@
 //!   ends with the process.
 //! * **Losses are reported.**
 
-mod disk;
 mod error;
 mod file;
 mod in_flight;
