@@ -68,15 +68,6 @@ pub struct Hold {
     pub end_ns: u64,
 }
 
-impl Hold {
-    /// Returns a hold that has ended: a commit is late.
-    #[must_use]
-    pub const fn ended(permits: u64, end_ns: u64) -> Self {
-        // No grant has this number.
-        Self { serial: 0, permits, end_ns }
-    }
-}
-
 /// The decision on a hold.
 #[must_use = "a hold that is not committed keeps its permits until its end"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -55,12 +55,6 @@ impl RefundEpoch {
         Self(self.0.wrapping_add(permits))
     }
 
-    /// Returns the count of a moment from which on as many permits have come back, or one more.
-    pub(crate) const fn before_returns(self, permits: u64) -> Self {
-        let then = self.0.wrapping_sub(permits);
-        Self(if then == Self::UNKNOWN.0 { then.wrapping_sub(1) } else { then })
-    }
-
     pub(crate) const fn and_changed(self) -> Self {
         Self(self.0.wrapping_add(CHANGE))
     }

@@ -12,7 +12,6 @@ mod adaptive;
 mod adaptive_rate;
 mod adaptive_rate_clients;
 #[cfg(not(any(loom, rategate_without_atomics)))]
-mod adopted_holds;
 mod all_of;
 mod backfill_pool;
 #[cfg(not(any(loom, rategate_without_atomics)))]

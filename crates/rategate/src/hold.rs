@@ -226,17 +226,6 @@ impl<P: LimiterPolicy, C: Clock> Hold<P, C> {
         Self { owner: Owner::Key(table, name), has_ended: false, held }
     }
 
-    /// Returns the key of the hold, and what is held, if it is of this table.
-    #[cfg(feature = "serde")]
-    pub(crate) fn of_table<T>(&self, table: &Arc<T>) -> Option<(KeyName, holds::Hold)> {
-        match &self.owner {
-            Owner::Key(own, name) if std::ptr::addr_eq(Arc::as_ptr(own), Arc::as_ptr(table)) => {
-                Some((*name, self.held))
-            }
-            Owner::Key(..) | Owner::Limiter(..) => None,
-        }
-    }
-
     /// Returns the number of permits held.
     #[must_use]
     pub const fn permits(&self) -> u64 {

@@ -45,7 +45,6 @@ mod open_loop;
 mod parallel;
 mod permit;
 #[cfg(feature = "serde")]
-mod saved_holds;
 mod scenarios;
 mod several;
 mod shown;

@@ -26,9 +26,6 @@ use crate::exact::{Exact, Pace};
 use crate::ordered_map::OrderedMap;
 use crate::policy::Bucket;
 
-/// The maximum number of gaps that are added up for one lead.
-const MAX_GAPS: usize = 4_096;
-
 /// The leads of all holds of one bucket. A hold is named by its serial number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leads {
@@ -73,40 +70,6 @@ impl Gap {
 }
 
 impl Leads {
-    /// Returns how far the bucket could move back if a hold ended, or a part of that where very
-    /// many gaps lie before it. `None` if it could by all of the hold.
-    pub(super) fn lead(&self, pace: Pace, serial: u64) -> Option<Exact> {
-        if serial <= self.made_up {
-            return Some(Exact::default());
-        }
-        self.gaps.at_or_after(serial)?;
-        let mut lead = Exact::default();
-        for (&newest, gap) in self.gaps.iter().take(MAX_GAPS) {
-            lead = pace.add(lead, gap.length());
-            if newest >= serial {
-                break;
-            }
-        }
-        Some(lead)
-    }
-
-    /// Adds a hold with its [lead](Self::lead) in another ledger. Of those that were added before
-    /// no more comes back than of this one, as of all earlier ones.
-    pub(super) fn adopt(&mut self, pace: Pace, serial: u64, lead: Option<Exact>) {
-        self.add(serial);
-        let Some(lead) = lead else { return };
-        while self.total > lead
-            && let Some((_, gap)) = self.gaps.pop_last()
-        {
-            self.total = pace.sub(self.total, gap.length());
-            self.open = self.open.saturating_add(gap.holds.into());
-        }
-        let gap = Gap::new(pace.sub(lead, self.total), self.open);
-        self.total = pace.add(self.total, gap.length());
-        self.gaps.insert(serial, gap);
-        self.open = 0;
-    }
-
     /// Adds the grant that was taken last.
     pub(super) const fn add(&mut self, serial: u64) {
         self.open = self.open.saturating_add(1);

@@ -15,7 +15,6 @@
 //! before a promise: at the first instant at which it and every promise after it conform to the
 //! policy.
 
-mod adopted;
 mod foretold;
 mod holds;
 mod leads;
@@ -25,7 +24,6 @@ mod promises;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
-pub(crate) use self::adopted::{Basis, Unsettled};
 use self::holds::Holds;
 use crate::limit::Limit;
 use crate::policy::{Policy, Taken};

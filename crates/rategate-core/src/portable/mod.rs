@@ -21,10 +21,7 @@
 //!   faster, so one that began before zero is [refused](WordsError::BeforeClock).
 //! * **Promises.** Permits promised and not yet started count as taken; no new call starts before
 //!   them.
-//! * **Holds.** What is held counts as taken. A hold that is
-//!   [saved](crate::ledger::Ledger::save_hold) beside its limit, and
-//!   [adopted](crate::ledger::Ledger::adopt_hold) by the restored one, ends as it would have in the
-//!   first.
+//! * **Holds.** What is held counts as taken, and the hold is unknown to the restored limit.
 //! * **In flight.** Operations in flight have ended when the limit is restored. Permits of a
 //!   [`Concurrency`](crate::concurrency::Concurrency) are free. Slots of a
 //!   [`CommitLog`](crate::commit_log::CommitLog) commit then, or when the last promise has

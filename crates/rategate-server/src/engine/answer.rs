@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use rategate::charge::Settled;
+use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 
 use super::hold_change::HoldChange;
@@ -62,7 +63,7 @@ pub struct Detail {
 }
 
 /// The decision about an item.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
     /// No rule matches: the item passes uncounted.
     Unmatched,
@@ -88,7 +89,7 @@ pub enum Verdict {
     /// The counters were reset.
     Reset,
     /// A reservation was committed in time, and the difference was settled.
-    Committed(Settled),
+    Committed(#[serde(with = "SettledForm")] Settled),
     /// A reservation was cancelled in time, and as many permits came back.
     Cancelled(u64),
     /// A reservation had ended before, and as many permits were charged.
@@ -102,6 +103,15 @@ pub enum Verdict {
         /// The time until the store is tried again, if the item does not pass.
         retry_after_ns: Option<NonZeroU64>,
     },
+}
+
+/// [`Settled`], as files of counters have it.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Settled")]
+enum SettledForm {
+    Even,
+    Back { permits: u64 },
+    Owed { permits: u64, forgiven: u64 },
 }
 
 /// An answer that is available now, or after a store has replied.

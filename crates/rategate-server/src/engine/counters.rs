@@ -17,10 +17,9 @@ use rategate_core::span::whole_ns;
 use super::answer::{ItemResult, Verdict, Watch};
 use super::counted::{self, OwnLimit};
 use super::error::EngineError;
-use super::exhausted::Exhausted;
 use super::one_key::decide;
 use super::request::Verb;
-use super::snapshot::NotRestored;
+use super::snapshot::{NotRestored, TableError};
 use super::stores::Remote;
 use crate::rule::{
     CountedWindow, CounterLocation, DisplayLimit, Enforcement, Entry, Limit, Over, Rule, Value,
@@ -50,7 +49,6 @@ pub(super) struct Counters<C: Clock> {
     /// The latest policy, which determines the kind of the counters. Locked while a table is
     /// created and while its limit changes, so that no table is created with an outdated limit.
     latest: Mutex<Option<AnyPolicy>>,
-    exhausted: Exhausted,
     /// The bits of how debts end.
     debt: AtomicU64,
 }
@@ -294,8 +292,8 @@ impl<C: Clock + Clone> Counters<C> {
         let debt = AtomicU64::new(debt.bits());
         let latest = Mutex::new(in_force.policy());
         let numbers = ArcSwap::from_pointee([in_force; 2]);
-        let (exhausted, max_keys) = (Exhausted::default(), AtomicUsize::new(max_keys));
-        Arc::new(Self { table: OnceLock::new(), max_keys, numbers, latest, exhausted, debt })
+        let max_keys = AtomicUsize::new(max_keys);
+        Arc::new(Self { table: OnceLock::new(), max_keys, numbers, latest, debt })
     }
 
     /// Restores saved counters. `later` is the limit of other hours, for a rule that counts
@@ -306,33 +304,18 @@ impl<C: Clock + Clone> Counters<C> {
         later: Option<AnyPolicy>,
         input: impl Read,
         since: impl FnOnce(&SavedAt) -> RestoreContext,
-    ) -> Result<(), NotRestored> {
+    ) -> Result<(), TableError> {
         let mut latest = self.latest();
         let policy = latest.or(later).ok_or(NotRestored::CountsNothing)?;
         if self.table.get().is_some() {
-            return Err(NotRestored::InUse);
+            return Err(NotRestored::InUse.into());
         }
         let (capacity, tier_of) =
             (capacity_for(self.max_keys.load(Ordering::Relaxed)), None::<fn(&[u8]) -> usize>);
         let table = Keyed::restore_since([policy], tier_of, capacity, clock.clone(), input, since)?;
         let table = table.with_debt(self.debt());
-        self.exhausted.notify(&table);
         *latest = Some(policy);
-        self.table.set(table).map_err(|_| NotRestored::InUse)
-    }
-
-    /// Returns the instant at which unknown keys count as exhausted, if there is one.
-    pub(super) fn spent_at_ns(&self) -> Option<u64> {
-        self.exhausted.at_ns()
-    }
-
-    /// Makes unknown keys count as exhausted at that instant.
-    pub(super) fn exhaust(&self, at_ns: u64) {
-        let _latest = self.latest();
-        self.exhausted.exhaust(at_ns);
-        if let Some(table) = self.table.get() {
-            self.exhausted.notify(table);
-        }
+        self.table.set(table).map_err(|_| NotRestored::InUse.into())
     }
 
     pub(super) fn in_force(&self) -> InForce {
@@ -411,9 +394,7 @@ impl<C: Clock + Clone> Counters<C> {
         let policy = latest.unwrap_or(policy);
         self.table.get_or_init(|| {
             let table = new_table(policy, self.max_keys.load(Ordering::Relaxed), clock);
-            let table = table.with_debt(self.debt());
-            self.exhausted.notify(&table);
-            table
+            table.with_debt(self.debt())
         })
     }
 

@@ -27,7 +27,6 @@ use rategate_core::span::whole_ns;
 use super::answer::{ItemResult, Verdict};
 use super::counted::{self, Counted, OwnLimit};
 use super::error::EngineError;
-use super::exhausted::Exhausted;
 use super::key::Key;
 use super::request::{Inline, Verb};
 use crate::rule::{CountedWindow, DisplayLimit, Unit};
@@ -69,7 +68,6 @@ pub(super) struct InlineLimits<N: InlineLimit, C: Clock> {
     retired: Mutex<Vec<Arc<Numbers<N, C>>>>,
     /// The instant before which no tier can become free.
     full_until_ns: AtomicU64,
-    exhausted: Exhausted,
 }
 
 #[derive(Debug)]
@@ -124,7 +122,6 @@ impl<N: InlineLimit, C: Clock + Clone> InlineLimits<N, C> {
             known: ArcSwap::from_pointee(known),
             retired: Mutex::default(),
             full_until_ns: AtomicU64::new(0),
-            exhausted: Exhausted::default(),
         }
     }
 
@@ -153,18 +150,16 @@ impl<N: InlineLimit, C: Clock + Clone> InlineLimits<N, C> {
         // The guard must be dropped first: `register` waits for tiers that no guard references.
         drop(known);
         // A peek leaves no trace.
-        if (!verb.counts() || permits == 0) && self.begins_fresh(limit) && !self.is_retained(limit)
-        {
+        if (!verb.counts() || permits == 0) && !self.is_retained(limit) {
             return Ok((fresh(limit, verb, permits)?, self.clock.now_ns()));
         }
         let numbers = self.register(limit)?;
         numbers.decide(&self.clock, &numbers.key(key), verb, permits)
     }
 
-    /// Returns `true` if a key may have been counted under a limit, or counts as exhausted.
+    /// Returns `true` if a key may have been counted under a limit.
     pub(super) fn knows(&self, limit: N) -> bool {
-        let is_known = self.known.load().by_limit.contains_key(&limit);
-        is_known || !self.begins_fresh(limit) || self.is_retained(limit)
+        self.found(limit).is_some() || self.is_retained(limit)
     }
 
     /// Returns `true` if an unpublished limit still has a tier: it is retired, or was just
@@ -177,25 +172,6 @@ impl<N: InlineLimit, C: Clock + Clone> InlineLimits<N, C> {
     /// Returns the limit, if it is in use.
     pub(super) fn found(&self, limit: N) -> Option<Arc<Numbers<N, C>>> {
         self.known.load().by_limit.get(&limit).map(Arc::clone)
-    }
-
-    /// Returns `true` if a key that was never counted starts fresh.
-    fn begins_fresh(&self, limit: N) -> bool {
-        let has_recovered =
-            |at_ns: u64| at_ns.saturating_add(limit.memory_ns()) <= self.clock.now_ns();
-        self.exhausted.at_ns().is_none_or(has_recovered)
-    }
-
-    /// Makes unknown keys count as exhausted at that instant.
-    pub(super) fn exhaust(&self, at_ns: u64) {
-        let _retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
-        self.exhausted.exhaust(at_ns);
-        self.known.load().tables.iter().for_each(|table| self.exhausted.notify(table));
-    }
-
-    /// Returns the instant at which unknown keys count as exhausted, if there is one.
-    pub(super) fn spent_at_ns(&self) -> Option<u64> {
-        self.exhausted.at_ns()
     }
 
     /// Returns the limit with its tier, and assigns a tier if it has none.

@@ -12,7 +12,6 @@ mod counter;
 mod counters;
 mod decide;
 mod error;
-mod exhausted;
 mod hold_change;
 mod inline;
 mod item_cost;
@@ -45,7 +44,6 @@ pub use self::answer::{Answer, Decided, Detail, ItemResult, Later, Observer, Ver
 pub(crate) use self::caller::caller;
 use self::decide::Seen;
 pub use self::error::EngineError;
-use self::exhausted::Exhausted;
 pub use self::hold_change::{HoldChange, HoldOutcome};
 use self::inline::{InlineLimits, UnitWindow};
 use self::layered::Layers;
@@ -108,8 +106,6 @@ struct Inner<C: Clock> {
     windows: InlineLimits<UnitWindow, C>,
     observer: Option<Arc<dyn Observer>>,
     inline_watch: Option<Arc<dyn Watch>>,
-    /// The instant at which the keys of all tables count as exhausted, for the saved file.
-    exhausted: Exhausted,
     /// The limits of rules whose counters are not in tables.
     remotes: Remotes<C>,
     reservations: Reservations<C>,
@@ -155,7 +151,6 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             windows: InlineLimits::new(clock.clone(), keys, limits),
             inline_watch: observer.as_ref().map(|observer| observer.of_rule(None)),
             observer,
-            exhausted: Exhausted::default(),
             remotes: Remotes::new(store, settings.max_reservations),
             reservations: Reservations::new(settings.max_reservations),
             wall_ahead_ns: AtomicU64::new(0),

@@ -167,9 +167,9 @@ pub(super) fn start_persistence(
     match keeper.start(engine).map_err(|error| StartError::Counters(error.to_string()))? {
         Started::First => {}
         Started::Restored(restored) => log_restored(&restored),
-        Started::Lost { why, kept, is_exhausted } => {
+        Started::Lost { why, kept } => {
             let kept = kept.map_or_else(|| "nowhere".to_owned(), |path| path.display().to_string());
-            tracing::error!(%why, kept, is_exhausted, "the saved counters are lost");
+            tracing::error!(%why, kept, "the saved counters are lost");
         }
     }
     Ok(keeper.run(engine, kept.every, |saved| match saved {
@@ -179,10 +179,10 @@ pub(super) fn start_persistence(
 }
 
 fn log_restored(restored: &Restored) {
-    let Restored { keys, reservations, rules, others, is_same_config, saved_at_ns, .. } = restored;
+    let Restored { keys, settled, rules, others, is_same_config, saved_at_ns, .. } = restored;
     let age_s = unix_ns().saturating_sub(*saved_at_ns).div_euclid(1_000_000_000);
     let rules = rules.len();
-    tracing::info!(keys, reservations, rules, is_same_config, age_s, "counters are restored");
+    tracing::info!(keys, settled, rules, is_same_config, age_s, "counters are restored");
     if !restored.is_of_orderly_end {
         let since = Timestamp::from_nanosecond(i128::from(*saved_at_ns)).unwrap_or_default();
         tracing::warn!(
@@ -192,14 +192,10 @@ fn log_restored(restored: &Restored) {
         );
     }
     for (rule, why) in others.iter().take(NAMED) {
-        if why.is_of_reservations() {
-            tracing::warn!(%rule, %why, "reservations are not restored; their counters are");
-        } else {
-            tracing::warn!(%rule, %why, "the counters of a rule are not restored");
-        }
+        tracing::warn!(%rule, %why, "what was saved is not all restored");
     }
     if let Some(more) = others.len().checked_sub(NAMED).filter(|more| *more > 0) {
-        tracing::warn!(more, "counters or reservations of further rules are not restored");
+        tracing::warn!(more, "more that was saved is not restored");
     }
 }
 

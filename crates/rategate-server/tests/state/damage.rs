@@ -1,15 +1,12 @@
 //! Damaged files.
 
 use std::fs;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
-use rategate_server::engine::{
-    NotRestored, OnCorruptSnapshot, Started, StateError, Unreadable, Verb, Verdict,
-};
+use rategate_server::engine::{OnCorruptSnapshot, Started, StateError, Unreadable, Verb};
 
-use crate::engine::common::{SECOND, TestEngine, bucket, per_minute, remaining, take};
-use crate::state::{burst, bytes_of, engine_at, engine_now, engine_of, keeper, left};
+use crate::engine::common::{TestEngine, bucket, per_minute, remaining, take};
+use crate::state::{burst, bytes_of, engine_at, engine_now, engine_of, keeper};
 
 fn rules() -> Vec<rategate_server::rule::Rule> {
     vec![bucket("b", &["who"], 10), per_minute("w", &["user"], 5)]
@@ -128,12 +125,12 @@ fn all_begins_anew_if_so_chosen() {
     for bad in ["state.bad", "state.bad1"] {
         fs::write(&path, "nonsense").unwrap();
         let (after, _) = engine_at(rules(), 0);
-        let Started::Lost { kept, is_exhausted, .. } =
+        let Started::Lost { kept, .. } =
             keeper(&path, OnCorruptSnapshot::Fresh).start(&after).unwrap()
         else {
             panic!()
         };
-        assert_eq!((kept, is_exhausted), (Some(home.path().join(bad)), false));
+        assert_eq!(kept, Some(home.path().join(bad)));
         assert_eq!(fs::read_to_string(home.path().join(bad)).unwrap(), "nonsense");
         assert!(!path.exists());
         assert_eq!(remaining(&after, "who=ann"), 10);
@@ -143,55 +140,20 @@ fn all_begins_anew_if_so_chosen() {
 /// At most ten damaged files are kept: the first nine and the last one.
 #[test]
 fn of_files_that_are_no_good_ten_are_kept() {
-    for what in [OnCorruptSnapshot::Fresh, OnCorruptSnapshot::Full] {
-        let home = tempfile::tempdir().unwrap();
-        let path = home.path().join("state");
-        for nth in 0..13 {
-            fs::write(&path, format!("nonsense {nth}")).unwrap();
-            let (after, _) = engine_at(rules(), 0);
-            assert!(matches!(keeper(&path, what).start(&after), Ok(Started::Lost { .. })));
-        }
-        let read = |nth: &str| fs::read_to_string(home.path().join(format!("state.bad{nth}")));
-        let names = ["", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
-        let kept = names.map(|nth| read(nth).unwrap());
-        let of = [0, 1, 2, 3, 4, 5, 6, 7, 8, 12].map(|nth| format!("nonsense {nth}"));
-        assert_eq!(kept, of, "{what:?}");
-        assert!(read("10").is_err());
-    }
-}
-
-/// With `Exhausted` every key counts as exhausted until its limit would have recovered, also over
-/// another restart.
-#[test]
-fn all_limits_are_exhausted_if_configured() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("state");
-    fs::write(&path, "nonsense").unwrap();
-    let (first, _) = engine_at(rules(), 20 * SECOND);
-    let Started::Lost { kept, is_exhausted: true, .. } =
-        keeper(&path, OnCorruptSnapshot::Full).start(&first).unwrap()
-    else {
-        panic!()
-    };
-    assert_eq!(fs::read_to_string(kept.unwrap()).unwrap(), "nonsense");
-    // After a crash right away, the loss is still known.
-    let (after, clock) = engine_at(rules(), 22 * SECOND);
-    let started = keeper(&path, OnCorruptSnapshot::Full).start(&after).unwrap();
-    assert!(matches!(started, Started::Restored(_)), "{started:?}");
-    for key in 0..100 {
-        assert_eq!(remaining(&after, &format!("who={key}")), 2, "two seconds of ten");
-        assert_eq!(remaining(&after, &format!("user={key}")), 0);
-        assert!(!take(&after, &[(&format!("who={key}"), 3)]));
-        assert_eq!(left(&after, burst(8), &key.to_string()), 2);
+    for nth in 0..13 {
+        fs::write(&path, format!("nonsense {nth}")).unwrap();
+        let (after, _) = engine_at(rules(), 0);
+        let fresh = keeper(&path, OnCorruptSnapshot::Fresh);
+        assert!(matches!(fresh.start(&after), Ok(Started::Lost { .. })));
     }
-    assert_eq!(after.keys(), 0, "no key is stored for it");
-    assert!(take(&after, &[("who=1", 2)]));
-    clock.advance(Duration::from_nanos(8 * SECOND));
-    assert_eq!((remaining(&after, "who=1"), remaining(&after, "who=2")), (8, 10));
-    assert_eq!(left(&after, burst(8), "1"), 8);
-    assert_eq!(remaining(&after, "user=1"), 0);
-    clock.advance(Duration::from_nanos(30 * SECOND));
-    assert_eq!(remaining(&after, "user=1"), 5, "with the minute");
+    let read = |nth: &str| fs::read_to_string(home.path().join(format!("state.bad{nth}")));
+    let names = ["", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
+    let kept = names.map(|nth| read(nth).unwrap());
+    let of = [0, 1, 2, 3, 4, 5, 6, 7, 8, 12].map(|nth| format!("nonsense {nth}"));
+    assert_eq!(kept, of);
+    assert!(read("10").is_err());
 }
 
 /// No directory, a read-only one, a full disk: the error is reported and counted, and the service
@@ -240,127 +202,56 @@ fn what_cannot_be_opened_is_no_first_start() {
     assert!(keeper(home.path(), OnCorruptSnapshot::Refuse).start(&after).is_err());
 }
 
-/// A rule that could not be restored has all its keys exhausted, also after another crash.
+/// Asserts that a file is refused by an engine in which the counters of a rule do not fit: what its
+/// keys have left would be unknown.
+fn is_misfit(path: &Path, after: &TestEngine, of: &str) {
+    let refused = keeper(path, OnCorruptSnapshot::Refuse).start(after).unwrap_err();
+    let reported = refused.to_string();
+    for part in [&path.display().to_string(), of, "capacity", "without the file"] {
+        assert!(reported.contains(part), "{reported}");
+    }
+    assert!(path.exists());
+}
+
 #[test]
-fn a_rule_that_lost_its_keys_is_still_spent_after_one_more_crash() {
+fn more_keys_than_a_rule_has_capacity_for_are_refused() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("state");
     let rules = |max_keys| {
         let mut small = bucket("small", &["who"], 10);
         small.max_keys = Some(max_keys);
-        vec![small, bucket("other", &["o"], 10)]
+        vec![bucket("other", &["o"], 10), small]
     };
-    let refuse = || keeper(&path, OnCorruptSnapshot::Refuse);
     let (before, _) = engine_at(rules(1_000), 0);
     for key in 0..50 {
         assert!(take(&before, &[(&format!("who={key}"), 10)]));
     }
-    let _ = refuse().save(&before).unwrap();
-    // There is capacity for ten now: what the others have left is unknown.
-    let (first, _) = engine_at(rules(10), 0);
-    let _ = refuse().start(&first).unwrap();
-    assert_eq!(remaining(&first, "who=new"), 0);
-    let _ = refuse().save(&first).unwrap();
-    let (after, clock) = engine_at(rules(10), 2 * SECOND);
-    let _ = refuse().start(&after).unwrap();
-    assert_eq!((remaining(&after, "who=1"), remaining(&after, "who=new")), (2, 2));
-    assert_eq!(remaining(&after, "o=x"), 10, "of that rule alone");
-    // In use or not, the rule's loss is in the file.
-    assert!(take(&after, &[("who=1", 1)]));
-    let _ = refuse().save(&after).unwrap();
-    clock.advance(Duration::from_nanos(SECOND));
-    let (last, _) = engine_at(rules(10), 3 * SECOND);
-    let _ = refuse().start(&last).unwrap();
-    assert_eq!((remaining(&last, "who=1"), remaining(&last, "who=2")), (2, 3));
+    let _ = keeper(&path, OnCorruptSnapshot::Refuse).save(&before).unwrap();
+    is_misfit(&path, &engine_at(rules(10), 0).0, "the rule `small`");
+    let (after, _) = engine_at(rules(10), 0);
+    let started = keeper(&path, OnCorruptSnapshot::Fresh).start(&after).unwrap();
+    assert!(matches!(started, Started::Lost { kept: Some(_), .. }), "{started:?}");
+    assert_eq!(remaining(&after, "who=1"), 10);
 }
 
-/// A clock that was set back extends no exhaustion, and a rule with other entries starts afresh.
+/// Fewer keys of limits that come with calls than before, and fewer such limits.
 #[test]
-fn what_a_rule_has_lost_is_over_in_time() {
+fn more_limits_that_come_with_calls_than_may_be_are_refused() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("state");
-    let rules = |max_keys, entries: &[&str]| {
-        let mut small = bucket("small", entries, 10);
-        small.max_keys = Some(max_keys);
-        vec![small]
-    };
-    let refuse = || keeper(&path, OnCorruptSnapshot::Refuse);
-    let (before, _) = engine_at(rules(1_000, &["who"]), 20 * SECOND);
-    for key in 0..50 {
-        assert!(take(&before, &[(&format!("who={key}"), 10)]));
-    }
-    let _ = refuse().save(&before).unwrap();
-    let (first, _) = engine_at(rules(10, &["who"]), 20 * SECOND);
-    let _ = refuse().start(&first).unwrap();
-    let _ = refuse().save(&first).unwrap();
-    // The first key, at several times.
-    for (after_s, left) in [(0, 0), (3, 3), (10, 10)] {
-        let (back, clock) = engine_at(rules(10, &["who"]), 5 * SECOND);
-        let _ = refuse().start(&back).unwrap();
-        clock.advance(Duration::from_nanos(after_s * SECOND));
-        assert_eq!(remaining(&back, "who=new"), left);
-    }
-    let (other, _) = engine_at(rules(10, &["who", "path"]), 20 * SECOND);
-    let _ = refuse().start(&other).unwrap();
-    assert_eq!(remaining(&other, "who=new,path=/"), 10);
-}
-
-/// The later instant counts, and is stored once for all rules.
-#[test]
-fn a_common_loss_is_reported_once() {
-    let rules = (0..200).map(|nth| bucket(&format!("rule {nth}"), &[&format!("k{nth}")], 10));
-    let (engine, _) = engine_at(rules.collect(), 20 * SECOND);
-    engine.exhaust(u64::MAX);
-    engine.exhaust(crate::engine::common::MONDAY);
-    assert_eq!(remaining(&engine, "k7=x"), 0);
-    let bytes = bytes_of(&engine).len();
-    assert!(bytes < 500, "{bytes}");
-}
-
-/// Inline limits whose table has less capacity than before.
-#[test]
-fn limits_that_came_with_calls_are_still_spent_after_one_more_crash() {
-    let home = tempfile::tempdir().unwrap();
-    let path = home.path().join("state");
-    let refuse = || keeper(&path, OnCorruptSnapshot::Refuse);
+    let save = |engine: &TestEngine| keeper(&path, OnCorruptSnapshot::Refuse).save(engine).unwrap();
     let before = engine_of(1_000, 62, 0);
     for key in 0..200_u32 {
         let _ = before.inline(burst(8), &key.to_le_bytes(), Verb::Take, 8).unwrap();
     }
-    let _ = refuse().save(&before).unwrap();
-    let first = engine_of(10, 62, 0);
-    let _ = refuse().start(&first).unwrap();
-    assert_eq!(left(&first, burst(8), "x"), 0);
-    let _ = refuse().save(&first).unwrap();
-    let after = engine_of(10, 62, 2 * SECOND);
-    let _ = refuse().start(&after).unwrap();
-    assert_eq!(left(&after, burst(8), "x"), 2);
-}
-
-/// Fewer inline limits than before: those without a tier count as exhausted, and the reason is
-/// reported.
-#[test]
-fn limits_that_came_with_calls_and_have_no_place_are_spent() {
-    let home = tempfile::tempdir().unwrap();
-    let path = home.path().join("state");
-    let refuse = || keeper(&path, OnCorruptSnapshot::Refuse);
+    let _ = save(&before);
+    is_misfit(&path, &engine_of(10, 62, 0), "inline limits");
     let before = engine_of(1_000, 62, 0);
     for size in 1..=40 {
         let _ = before.inline(burst(size), b"x", Verb::Take, size).unwrap();
     }
-    let _ = refuse().save(&before).unwrap();
-    let after = engine_of(1_000, 31, 0);
-    let Started::Restored(reported) = refuse().start(&after).unwrap() else { panic!() };
-    let [(_, why)] = &reported.others[..] else { panic!("{reported:?}") };
-    assert!(
-        matches!(why, NotRestored::Exhausted(_)) && why.to_string().contains("capacity"),
-        "{why}"
-    );
-    let granted = |size: &u64| {
-        let reported = after.inline(burst(*size), b"x", Verb::Take, 1);
-        reported.is_ok_and(|result| result.verdict == Verdict::Granted)
-    };
-    assert_eq!((1..=40).filter(granted).count(), 0, "none is granted twice");
+    let _ = save(&before);
+    is_misfit(&path, &engine_of(1_000, 31, 0), "inline limits");
 }
 
 /// A file has one keeper, in this process and in others.
@@ -372,7 +263,7 @@ fn a_file_has_one_keeper() {
     let first = keeper(&path, OnCorruptSnapshot::Refuse);
     assert!(matches!(first.start(&engine), Ok(Started::First)));
     assert!(matches!(first.start(&engine), Ok(Started::First)), "its own");
-    let second = keeper(&path, OnCorruptSnapshot::Full);
+    let second = keeper(&path, OnCorruptSnapshot::Fresh);
     let reported = second.start(&engine).unwrap_err().to_string();
     assert!(reported.contains("another process"), "{reported}");
     drop(first);

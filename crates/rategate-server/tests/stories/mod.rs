@@ -233,7 +233,7 @@ impl Story {
             }
             "tick" => self.server(server).tick(now_ns),
             "edit" => self.edit(rest, expected.unwrap()),
-            "save" | "end" | "begin" | "start" => self.file(server, verb, rest, expected),
+            "save" | "end" | "begin" => self.file(server, verb, rest, expected),
             "store" => self.world.store.script(rest.split(' ').map(fate)),
             "counts" => {
                 let counts = format!("{:?}", self.server(server).reservation_counts());

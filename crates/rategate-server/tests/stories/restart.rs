@@ -1,8 +1,8 @@
 //! Stories of processes that begin with the counters of others.
 //!
 //! `save` writes the file of a process that goes on, and `end` that of one that ends in order.
-//! `begin` is another process, which reads the file that is there, and `start` one that takes it
-//! over. Behind the arrow are the number of reservations, and all that could not be restored.
+//! `begin` is another process, which reads the file that is there. Behind the arrow are the number
+//! of operations that it remembers, and all that could not be restored.
 //! `at-most:3s` and `exactly:0s` say how much of the time away counts. `edit` replaces the first of
 //! these words in the rules of those that begin later.
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rategate::snapshot::Downtime;
 use rategate_server::config::load_text;
-use rategate_server::engine::{Keeper, KeeperSettings, OnCorruptSnapshot, Started};
+use rategate_server::engine::{Keeper, KeeperSettings, OnCorruptSnapshot};
 
 use super::{Story, cut, nanoseconds};
 use crate::engine::common::SMALL;
@@ -67,13 +67,7 @@ impl Story {
             _ => {
                 self.servers[server] = self.begun();
                 let engine = &self.servers[server];
-                let restored = match verb {
-                    "begin" => engine.restore(&path, downtime).unwrap().unwrap(),
-                    _ => match keeper.start(engine).unwrap() {
-                        Started::Restored(restored) => restored,
-                        other => panic!("{other:?}"),
-                    },
-                };
+                let restored = engine.restore(&path, downtime).unwrap().unwrap();
                 let lost = restored.others.iter().map(|(name, why)| {
                     let why = format!("{why:?}");
                     let number: String = why.chars().filter(char::is_ascii_digit).collect();
@@ -81,7 +75,7 @@ impl Story {
                 });
                 let mut lost: Vec<_> = lost.collect();
                 lost.sort();
-                let seen = format!("{}{}", restored.reservations, lost.concat());
+                let seen = format!("{}{}", restored.settled, lost.concat());
                 assert_eq!(seen, expected.unwrap_or(&seen));
             }
         }

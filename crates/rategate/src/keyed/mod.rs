@@ -15,8 +15,6 @@ mod policy_versions;
 mod projection;
 mod replay;
 mod returns;
-#[cfg(feature = "serde")]
-mod saved_holds;
 mod section;
 mod slots;
 #[cfg(feature = "serde")]

@@ -37,8 +37,7 @@
 //!   that shows less, instants before its zero count as zero, so the limit is closed longer.
 //! * **Promises** not yet started count as taken. The wait queue is not saved: its waiters have
 //!   no promises.
-//! * **Holds** count as taken. Those of a table can be saved
-//!   [beside it](crate::Keyed::save_hold), and adopted by the one that is restored.
+//! * **Holds** count as taken until that ages: the restored limit does not know them.
 //! * **In flight.** Operations have ended with their process: permits of a concurrency limit
 //!   are free, slots of a commit log commit at the instant of restoring.
 //! * **A changed limit** comes into force when the limiter is restored, as by `reconfigure`.
@@ -50,7 +49,6 @@
 //! read in one piece.
 
 mod error;
-mod hold;
 mod limiter;
 mod plain;
 mod reader;
@@ -60,7 +58,6 @@ mod wire;
 mod writer;
 
 pub use self::error::SnapshotError;
-pub use self::hold::SavedHold;
 pub use self::plain::Snapshot;
 pub use self::reader::SnapshotReader;
 pub use self::record::{Header, Record};

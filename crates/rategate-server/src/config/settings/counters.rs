@@ -79,9 +79,8 @@ pub struct Snapshot {
     #[serde(default = "every_minute", deserialize_with = "text")]
     #[schemars(with = "Text<Duration>")]
     pub every: Duration,
-    /// The behaviour if it cannot be read completely. Default: "full".
-    /// "full" starts with each limit exhausted, "fresh" starts with each limit unused,
-    /// "refuse" does not start.
+    /// The behaviour if it cannot be restored. Default: "refuse", which does not start. "fresh"
+    /// starts with each limit unused.
     #[serde(default)]
     pub when_torn: OnCorruptSnapshot,
 }

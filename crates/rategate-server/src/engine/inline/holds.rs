@@ -5,8 +5,6 @@ use std::time::Duration;
 use rategate::charge::Hold;
 use rategate::error::KeyedError;
 use rategate::keyed::{JointDecision, try_hold_all};
-use rategate::policy::portable::RestoreContext;
-use rategate::snapshot::SavedHold;
 use rategate::{Clock, Status};
 use rategate_core::span::whole_ns;
 
@@ -30,32 +28,6 @@ impl<N: InlineLimit, C: Clock + Clone> Numbers<N, C> {
             JointDecision::Granted(mut held) => held.pop().map(Ok).ok_or(KeyedError::Closed),
             JointDecision::Denied { retry_after, .. } => Ok(Err(retry_after)),
         }
-    }
-
-    /// Returns a hold of a key of the table in plain data: see
-    /// [`save_hold`](rategate::Keyed::save_hold).
-    pub(in crate::engine) fn save_hold(
-        &self,
-        hold: &Hold<N::Policy, C>,
-        saved_ns: u64,
-    ) -> Option<SavedHold>
-    where
-        C: 'static,
-    {
-        self.table.save_hold(hold, saved_ns)
-    }
-
-    /// Holds again what was saved beside the table: see
-    /// [`adopt_holds`](rategate::Keyed::adopt_holds).
-    pub(in crate::engine) fn adopt_holds(
-        &self,
-        saved: &[SavedHold],
-        since: RestoreContext,
-    ) -> Vec<Option<Hold<N::Policy, C>>>
-    where
-        C: 'static,
-    {
-        self.table.adopt_holds(saved, since)
     }
 
     /// Records the end of a hold, which left this status.

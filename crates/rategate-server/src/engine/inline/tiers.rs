@@ -32,7 +32,7 @@ use super::{
     Table, TierSlot, Tiers, USE_RESOLUTION_NS,
 };
 use crate::engine::error::EngineError;
-use crate::engine::snapshot::NotRestored;
+use crate::engine::snapshot::{NotRestored, TableError};
 
 /// A tier that can be assigned.
 type Tier<N, C> = (Table<N, C>, TierSlot);
@@ -56,7 +56,7 @@ impl<N: InlineLimit, C: Clock + Clone> InlineLimits<N, C> {
         limits: &[(u8, [u64; 3])],
         input: impl Read,
         since: impl FnOnce(&SavedAt) -> RestoreContext,
-    ) -> Result<(), NotRestored> {
+    ) -> Result<(), TableError> {
         let retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
         let known = self.known.load_full();
         let limits = limits.iter().filter_map(|&(tier, words)| {
@@ -68,10 +68,12 @@ impl<N: InlineLimit, C: Clock + Clone> InlineLimits<N, C> {
         let is_in_use = |limit| known.by_limit.contains_key(&limit) || is_retained(limit);
         let in_use = limits.iter().any(|(_, limit, _)| is_in_use(*limit));
         if in_use {
-            return Err(NotRestored::InUse);
+            return Err(NotRestored::InUse.into());
         }
         // Tiers without a limit can have any numbers.
-        let Some(&(.., any)) = limits.first() else { return Err(NotRestored::CountsNothing) };
+        let Some(&(.., any)) = limits.first() else {
+            return Err(NotRestored::CountsNothing.into());
+        };
         let policy_of = |tier: usize| {
             let named = limits.iter().find(|(of, ..)| usize::from(*of) == tier);
             named.map_or(any, |&(.., policy)| policy)
@@ -83,12 +85,7 @@ impl<N: InlineLimit, C: Clock + Clone> InlineLimits<N, C> {
         } else {
             Err(SnapshotError::TableFull { keys: self.keys_per_table })
         };
-        let table: Table<N, C> = restored.inspect_err(|_| {
-            // Not through `exhaust`, which takes the lock.
-            self.exhausted.exhaust(self.clock.now_ns());
-            known.tables.iter().for_each(|table| self.exhausted.notify(table));
-        })?;
-        self.exhausted.notify(&table);
+        let table: Table<N, C> = restored?;
         let mut next = known.copy();
         let (slot, named_ns) = (next.tables.len(), self.clock.now_ns());
         next.tables.push(table.clone());
@@ -232,10 +229,8 @@ impl<N: InlineLimit, C: Clock + Clone> InlineLimits<N, C> {
 
     fn new_table(&self, policy: N::Policy) -> Result<Table<N, C>, EngineError> {
         let (tiers, clock) = ([policy; PER_TABLE], self.clock.clone());
-        let table = Keyed::with_tiers(tiers, tier_of, self.capacity(), Hashing::FloodSafe, clock)
-            .map_err(EngineError::of)?;
-        self.exhausted.notify(&table);
-        Ok(table)
+        Keyed::with_tiers(tiers, tier_of, self.capacity(), Hashing::FloodSafe, clock)
+            .map_err(EngineError::of)
     }
 
     fn capacity(&self) -> Capacity {

@@ -43,10 +43,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
             && let Some(holds) = entry.expire()
         {
             self.reservations.counts.closed();
-            for held in holds {
-                self.report_expired(&held);
-                held.expire();
-            }
+            holds.iter().for_each(|held| self.report_expired(held));
         }
         entry.is_over()
     }

@@ -22,9 +22,6 @@ pub(in crate::engine) struct HeldItem<C: Clock> {
     at: u32,
     /// `true` if no other rule decided the item.
     alone: bool,
-    /// `true` if its end by time gives nothing back, as it may have been committed by an earlier
-    /// process.
-    keeps: bool,
     held: HeldPermits<C>,
 }
 
@@ -56,33 +53,7 @@ pub(super) struct EndedHold {
 
 impl<C: Clock> HeldItem<C> {
     pub(super) fn new(at: usize, alone: bool, held: HeldPermits<C>) -> Self {
-        Self { at: u32::try_from(at).unwrap_or(u32::MAX), alone, keeps: false, held }
-    }
-
-    /// Returns this hold as one whose end by time gives nothing back, or not.
-    pub(super) const fn keeping(mut self, keeps: bool) -> Self {
-        self.keeps = keeps;
-        self
-    }
-
-    /// Returns `true` if its end by time gives nothing back.
-    pub(super) const fn keeps(&self) -> bool {
-        self.keeps
-    }
-
-    /// Ends it, as its time is over.
-    pub(super) fn expire(self) {
-        if !self.keeps {
-            // What is dropped is cancelled, unless its limit has ended it.
-            return;
-        }
-        match self.held {
-            HeldPermits::Rule(_, hold) => hold.keep(),
-            HeldPermits::Bucket(hold, _) => hold.keep(),
-            HeldPermits::Window(hold, _) => hold.keep(),
-            // Their store ends them.
-            HeldPermits::InFlight { .. } => {}
-        }
+        Self { at: u32::try_from(at).unwrap_or(u32::MAX), alone, held }
     }
 
     /// Returns its rule; `None` for a limit that came with the call.
@@ -116,15 +87,6 @@ impl<C: Clock> HeldItem<C> {
     /// Returns the index of its item.
     pub(super) fn at(&self) -> usize {
         usize::try_from(self.at).unwrap_or(usize::MAX)
-    }
-
-    /// Returns `true` if no other rule decided the item.
-    pub(super) const fn alone(&self) -> bool {
-        self.alone
-    }
-
-    pub(super) const fn held(&self) -> &HeldPermits<C> {
-        &self.held
     }
 
     pub(super) fn set_at(&mut self, at: usize) {
@@ -164,15 +126,6 @@ impl<C: Clock + Clone> HeldItem<C> {
 }
 
 impl EndedHold {
-    pub(super) fn new((at, alone): (usize, bool), rule: Option<Arc<Rule>>, permits: u64) -> Self {
-        Self { at: u32::try_from(at).unwrap_or(u32::MAX), alone, rule, permits }
-    }
-
-    /// Returns `true` if no other rule decided the item.
-    pub(super) const fn alone(&self) -> bool {
-        self.alone
-    }
-
     /// Returns the index of its item.
     pub(super) fn at(&self) -> usize {
         usize::try_from(self.at).unwrap_or(usize::MAX)

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 use hashbrown::HashTable;
 use rategate::charge::Settled;
+use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 
 use super::table::{PartVerdict, Usages};
@@ -28,8 +29,8 @@ pub(super) struct Settlements {
 }
 
 /// The permits and the verdicts of the items of a settlement.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Outcome {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::engine) struct Outcome {
     pub(super) permits: SmallVec<[u64; 1]>,
     /// The units that were used, in place of permits.
     pub(super) usages: Usages,

@@ -89,7 +89,7 @@ pub(in crate::engine) struct OwnedUsage {
 }
 
 /// The verdict of one rule of an item.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PartVerdict {
     /// The index of the item.
     pub(super) at: usize,
@@ -204,11 +204,6 @@ impl<C: Clock> Reservations<C> {
         Ok(())
     }
 
-    /// Returns how many more can be remembered, of which so many are known.
-    pub(super) const fn left(&self, known: usize) -> usize {
-        self.max.saturating_sub(known)
-    }
-
     pub(super) fn add(
         &self,
         LockedId { shard, id, digest }: &mut LockedId<'_, C>,
@@ -261,7 +256,6 @@ impl<C: Clock> Reservations<C> {
         // Holds take the locks of their limiters.
         drop(shard);
         ended.iter().flatten().for_each(expired);
-        ended.into_iter().flatten().for_each(HeldItem::expire);
         next
     }
 

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 
+use rategate::policy::portable::WordsError;
 use rategate::snapshot::SnapshotError;
 
 /// An error of saving or restoring counters.
@@ -34,8 +34,11 @@ pub enum StateError {
         /// The cause.
         source: SnapshotError,
     },
-    /// The file is damaged or foreign. Nothing of it is used.
-    #[error("cannot restore counters from `{}`: {why}", path.display())]
+    /// The file is damaged or foreign, or its counters do not fit.
+    #[error(
+        "cannot restore counters from `{}`: {why}; without the file each limit starts unused",
+        path.display()
+    )]
     Unreadable {
         /// The path of the file.
         path: PathBuf,
@@ -75,6 +78,15 @@ pub enum Unreadable {
     /// The checksum is right, but the contents are malformed.
     #[error("its list of contents is malformed")]
     Malformed,
+    /// The counters of a rule do not fit, such as more keys than its table has place for now, or
+    /// cannot be read.
+    #[error("the counters of {of}: {source}")]
+    Table {
+        /// The rule, or limits that come with calls.
+        of: String,
+        /// The cause.
+        source: SnapshotError,
+    },
 }
 
 /// The reason for which a rule did not continue from saved counters.
@@ -96,15 +108,11 @@ pub enum NotRestored {
         /// The number of permits that are not held.
         permits: u64,
     },
-    /// Reservations cannot be known again: a part of what they hold is of counters that are not
-    /// restored, or there are too many. That part counts as used.
-    #[error(
-        "{reservations} of its reservations are not restored, or not whole: what they hold of \
-         counters that are gone, or beyond the maximum number of reservations, counts as used"
-    )]
-    Reservations {
-        /// The number of reservations.
-        reservations: u64,
+    /// Ids of settled operations find no place, and are unknown.
+    #[error("{ids} ids of settled operations are unknown: more were saved than may be known now")]
+    Ids {
+        /// The number of ids.
+        ids: u64,
     },
     /// The rule counts nothing.
     #[error("it counts nothing now")]
@@ -112,14 +120,30 @@ pub enum NotRestored {
     /// Requests arrived before the restore: the counts since then continue.
     #[error("it was in use before it could be restored")]
     InUse,
-    /// The saved counters do not fit, or cannot be read. The rule's keys count as exhausted.
-    #[error("{0}: all its keys count as exhausted")]
-    Exhausted(Arc<SnapshotError>),
 }
 
-impl NotRestored {
-    /// Returns `true` if reservations are lost, and no counters.
-    pub(crate) const fn is_of_reservations(&self) -> bool {
-        matches!(self, Self::Reservations { .. } | Self::InFlight { .. })
+/// The reason for which a table is not restored.
+#[derive(Debug)]
+pub(in crate::engine) enum TableError {
+    /// It is left out.
+    Left(NotRestored),
+    /// Its counters do not fit, so the file is refused.
+    Misfit(SnapshotError),
+}
+
+impl From<NotRestored> for TableError {
+    fn from(why: NotRestored) -> Self {
+        Self::Left(why)
+    }
+}
+
+impl From<SnapshotError> for TableError {
+    fn from(error: SnapshotError) -> Self {
+        match error {
+            SnapshotError::Limit(WordsError::OtherPolicy { .. }) => {
+                Self::Left(NotRestored::OtherPolicy)
+            }
+            error => Self::Misfit(error),
+        }
     }
 }

@@ -5,7 +5,6 @@
 //!   89 52 47 45 0D 0A 1A 0A   version u16
 //!   list                      of settled operations, a row of JSON each
 //!   table, table, ...         each as the library saves it
-//!   list                      of reservations that are not settled
 //!   contents                  as JSON: the owners of the tables, and all offsets in the file
 //!   length of the contents u32   checksum u32
 //! ```
@@ -19,8 +18,8 @@ use std::num::NonZeroU64;
 use crc32fast::Hasher;
 use serde::{Deserialize, Serialize};
 
+use super::Saved;
 use super::error::Unreadable;
-use super::rows::{Lists, Section};
 
 /// The version of the format. A file of another version is refused.
 pub(super) const VERSION: u16 = 1;
@@ -39,24 +38,30 @@ pub(super) struct Contents {
     pub(super) config: String,
     /// The engine's clock when saving began.
     pub(super) clock_ns: u64,
-    /// The instant at which keys that are not in the file count as exhausted, if there is one.
-    pub(super) spent_at_ns: Option<u64>,
-    /// The instants of individual tables, including those that were never created.
-    pub(super) spent: Vec<(TableOwner, u64)>,
     /// The reservations of permits in flight, which no table has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) in_flight: Vec<(TableOwner, Vec<HeldInFlight>)>,
-    /// The reservations of all other counters.
-    pub(super) reservations: Lists,
+    /// The key of the digests of ids and of names.
+    pub(super) key: [u64; 2],
+    /// `true` if nothing was settled after the file was written, as its process ended then.
+    pub(super) is_last: bool,
+    /// The operations that were settled before the first counter was saved, as rows.
+    pub(super) settled: Section,
     pub(super) tables: Vec<Entry>,
+}
+
+/// A place in the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Section {
+    from: u64,
+    bytes: u64,
 }
 
 /// A table in the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Entry {
     pub(super) of: TableOwner,
-    pub(super) from: u64,
-    pub(super) bytes: u64,
+    pub(super) place: Section,
     pub(super) keys: u64,
 }
 
@@ -64,7 +69,6 @@ pub(super) struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HeldInFlight {
     pub(super) key: Vec<u8>,
-    pub(super) id: String,
     pub(super) permits: NonZeroU64,
     /// The time until its end, when saving began.
     pub(super) ends_in_ns: u64,
@@ -86,7 +90,7 @@ pub(super) struct Output<W> {
     to: W,
     checksum: Hasher,
     bytes: u64,
-    contents: Contents,
+    pub(super) contents: Contents,
 }
 
 impl<W: Write> Output<W> {
@@ -97,35 +101,29 @@ impl<W: Write> Output<W> {
         Ok(output)
     }
 
+    /// Adds what `write` writes. Returns its place, and the result of `write`.
+    pub(super) fn section<T, E>(
+        &mut self,
+        write: impl FnOnce(&mut Self) -> Result<T, E>,
+    ) -> Result<(Section, T), E> {
+        let from = self.bytes;
+        let written = write(self)?;
+        Ok((Section { from, bytes: self.bytes.saturating_sub(from) }, written))
+    }
+
     /// Adds a table that `save` writes; `save` returns the number of its keys.
-    pub(super) fn table<E: From<io::Error>>(
+    pub(super) fn table<E>(
         &mut self,
         of: TableOwner,
         save: impl FnOnce(&mut Self) -> Result<u64, E>,
     ) -> Result<(), E> {
-        let from = self.bytes;
-        let keys = save(self)?;
-        let bytes = self.bytes.saturating_sub(from);
-        self.contents.tables.push(Entry { of, from, bytes, keys });
+        let (place, keys) = self.section(save)?;
+        self.contents.tables.push(Entry { of, place, keys });
         Ok(())
     }
 
-    /// Adds a list that `save` writes. Returns its place.
-    pub(super) fn list(
-        &mut self,
-        save: impl FnOnce(&mut Self) -> io::Result<()>,
-    ) -> io::Result<Section> {
-        let from = self.bytes;
-        save(self)?;
-        Ok(Section { from, bytes: self.bytes.saturating_sub(from) })
-    }
-
-    pub(super) const fn set_reservations(&mut self, lists: Lists) {
-        self.contents.reservations = lists;
-    }
-
-    /// Ends the file. Returns the output, the number of keys in the file and its bytes.
-    pub(super) fn finish(mut self) -> io::Result<(W, u64, u64)> {
+    /// Ends the file. Returns the number of keys in it, and of its bytes.
+    pub(super) fn finish(mut self) -> io::Result<Saved> {
         let contents = serde_json::to_vec(&self.contents)?;
         self.write_all(&contents)?;
         let length = u32::try_from(contents.len()).map_err(io::Error::other)?;
@@ -134,7 +132,7 @@ impl<W: Write> Output<W> {
         self.write_all(&checksum.to_le_bytes())?;
         self.to.flush()?;
         let keys = self.contents.tables.iter().map(|entry| entry.keys);
-        Ok((self.to, keys.fold(0, u64::saturating_add), self.bytes))
+        Ok(Saved { keys: keys.fold(0, u64::saturating_add), bytes: self.bytes })
     }
 }
 
@@ -185,7 +183,8 @@ impl<R: Read + Seek> Input<R> {
     }
 
     /// Returns a reader of the bytes of a table or a list.
-    pub(super) fn section(&mut self, from: u64, bytes: u64) -> io::Result<impl BufRead + '_> {
+    pub(super) fn section(&mut self, place: Section) -> io::Result<impl BufRead + '_> {
+        let Section { from, bytes } = place;
         self.from.seek(SeekFrom::Start(from))?;
         Ok(io::BufReader::new((&mut self.from).take(bytes)))
     }
@@ -257,17 +256,19 @@ mod tests {
     /// Bytes left in a buffer would be missing from the file, without an error.
     #[test]
     fn nothing_of_a_file_is_held_back() {
-        let output = Output::new(io::BufWriter::new(Vec::new()), Contents::default()).unwrap();
-        let (to, _, bytes) = output.finish().unwrap();
-        assert_eq!(u64::try_from(to.get_ref().len()).unwrap(), bytes);
+        let mut to = io::BufWriter::new(Vec::new());
+        let saved = Output::new(&mut to, Contents::default()).unwrap().finish().unwrap();
+        assert_eq!(u64::try_from(to.get_ref().len()).unwrap(), saved.bytes);
     }
 
     #[test]
     fn a_long_list_is_read_in_large_pieces() {
         let of = |nth: u64| TableOwner::Rule { name: format!("r{nth}"), entries: Vec::new() };
-        let spent = (0..10_000).map(|nth| (of(nth), nth)).collect();
-        let contents = Contents { spent, ..Contents::default() };
-        let (bytes, ..) = Output::new(Vec::new(), contents.clone()).unwrap().finish().unwrap();
+        let entry = |nth| Entry { of: of(nth), place: Section::default(), keys: nth };
+        let tables = (0..10_000).map(entry).collect();
+        let contents = Contents { tables, ..Contents::default() };
+        let mut bytes = Vec::new();
+        let _ = Output::new(&mut bytes, contents.clone()).unwrap().finish().unwrap();
         assert!(bytes.len() > 300_000);
         let reads = Rc::new(Cell::new(0));
         let input = Input::new(Counted(Cursor::new(bytes), Rc::clone(&reads))).unwrap();

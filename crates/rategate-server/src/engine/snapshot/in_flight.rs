@@ -27,7 +27,6 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             let all = self.inner.remotes.reserved(&ruled.rule).into_iter();
             let held = all.map(|held| HeldInFlight {
                 key: held.key.to_vec(),
-                id: UniqueId(held.id.0).to_string(),
                 permits: held.permits,
                 ends_in_ns: held.ends_in_ns.get(),
             });
@@ -82,7 +81,8 @@ fn in_flight_rule<'a, C: Clock + Clone>(
 
 /// Holds a reservation for the rest of its time. Returns `false` if a smaller limit denies it.
 fn hold(remote: &dyn Remote, held: &HeldInFlight, elapsed_ns: u64) -> bool {
-    let Ok(id) = held.id.parse::<UniqueId>() else { return false };
+    // Nobody ends it: its reservation is unknown.
+    let id = UniqueId::random();
     let left = Duration::from_nanos(held.ends_in_ns.saturating_sub(elapsed_ns));
     let permits = (held.permits.get(), 0);
     // The memory of this process replies at once.

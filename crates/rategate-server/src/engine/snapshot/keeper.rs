@@ -1,18 +1,18 @@
 //! Persistence of an engine's counters in a file: restored at the start, saved at intervals and
 //! at the end.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rategate::Clock;
 use rategate::snapshot::{Downtime, SnapshotError};
+use tempfile::Builder;
 
-use super::disk::{self, Disk as _, failed, with_suffix};
 use super::error::StateError;
 use super::{Restored, Saved};
 use crate::engine::Engine;
@@ -35,11 +35,8 @@ pub struct KeeperSettings {
 pub enum OnCorruptSnapshot {
     /// Start with each limit unused. The file is kept with the suffix `.bad`. `"fresh"`.
     Fresh,
-    /// Start with each limit exhausted until it would have recovered. The file is kept in the
-    /// same way. `"full"`.
-    #[default]
-    Full,
     /// Do not start. `"refuse"`.
+    #[default]
     Refuse,
 }
 
@@ -56,8 +53,6 @@ pub enum Started {
         why: StateError,
         /// The path of the damaged file, if it could be kept.
         kept: Option<PathBuf>,
-        /// `true` if all keys count as exhausted.
-        is_exhausted: bool,
     },
 }
 
@@ -81,20 +76,11 @@ pub struct KeeperStats {
 #[derive(Debug)]
 pub struct Keeper {
     settings: KeeperSettings,
-    counts: Counts,
+    stats: Mutex<KeeperStats>,
     /// A lock file that is locked for the lifetime of the keeper.
     lock: OnceLock<File>,
     /// Locked during a save.
     saving: Mutex<()>,
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    saved: AtomicU64,
-    failed: AtomicU64,
-    keys: AtomicU64,
-    bytes: AtomicU64,
-    saved_at_ns: AtomicU64,
 }
 
 /// The maximum number of damaged files that are kept.
@@ -104,8 +90,7 @@ impl Keeper {
     /// Creates a keeper that has done nothing yet.
     #[must_use]
     pub fn new(settings: KeeperSettings) -> Self {
-        let (counts, lock) = (Counts::default(), OnceLock::new());
-        Self { settings, counts, lock, saving: Mutex::new(()) }
+        Self { settings, stats: Mutex::default(), lock: OnceLock::new(), saving: Mutex::new(()) }
     }
 
     /// Restores the saved counters, or does what the settings say if they are lost. To be called
@@ -118,9 +103,7 @@ impl Keeper {
     /// # Errors
     ///
     /// Returns [`StateError`] if the server should not start: because of another keeper, a
-    /// missing directory, or [`OnCorruptSnapshot::Refuse`]; or because lost counters should count
-    /// as exhausted, or reservations of a process that ended in order are open again, and that
-    /// cannot be saved.
+    /// missing directory, or [`OnCorruptSnapshot::Refuse`].
     pub fn start<C: Clock + Clone + 'static>(
         &self,
         engine: &Engine<C>,
@@ -129,14 +112,7 @@ impl Keeper {
         self.lock()?;
         let why = match engine.restore(path, *downtime) {
             Ok(None) => return Ok(Started::First),
-            Ok(Some(restored)) => {
-                if restored.is_of_orderly_end && restored.reservations > 0 {
-                    // What it shows as open can be committed from now on. A later start must not
-                    // take the same file for the end once more.
-                    self.save(engine)?;
-                }
-                return Ok(Started::Restored(restored));
-            }
+            Ok(Some(restored)) => return Ok(Started::Restored(restored)),
             Err(why) => why,
         };
         match on_corrupt {
@@ -144,17 +120,7 @@ impl Keeper {
             OnCorruptSnapshot::Fresh => {
                 let bad = self.free_name();
                 let kept = fs::rename(path, &bad).is_ok().then_some(bad);
-                Ok(Started::Lost { why, kept, is_exhausted: false })
-            }
-            OnCorruptSnapshot::Full => {
-                engine.exhaust(u64::MAX);
-                // A file exists at all times: without one, the next start would count as the
-                // first.
-                let bad = self.free_name();
-                let kept = fs::hard_link(path, &bad).or_else(|_| fs::copy(path, &bad).map(drop));
-                let kept = kept.is_ok().then_some(bad);
-                self.save(engine)?;
-                Ok(Started::Lost { why, kept, is_exhausted: true })
+                Ok(Started::Lost { why, kept })
             }
         }
     }
@@ -164,7 +130,7 @@ impl Keeper {
             return Ok(());
         }
         let path = with_suffix(&self.settings.path, "lock");
-        let file = disk::Os.create(&path).map_err(failed("create", &path))?;
+        let file = create(&path).map_err(failed("create", &path))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -201,32 +167,45 @@ impl Keeper {
     ) -> Result<Saved, StateError> {
         let _saving = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
         let saved = self.replace(engine, is_last);
-        let counts = &self.counts;
+        let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
         match &saved {
             Ok(Saved { keys, bytes }) => {
-                counts.saved.fetch_add(1, Ordering::Relaxed);
-                counts.keys.store(*keys, Ordering::Relaxed);
-                counts.bytes.store(*bytes, Ordering::Relaxed);
-                counts.saved_at_ns.store(engine.clock().now_ns(), Ordering::Relaxed);
+                let saved = stats.saved.saturating_add(1);
+                let (keys, bytes, saved_at_ns) = (*keys, *bytes, engine.clock().now_ns());
+                *stats = KeeperStats { saved, keys, bytes, saved_at_ns, ..*stats };
             }
-            Err(_) => {
-                counts.failed.fetch_add(1, Ordering::Relaxed);
-            }
+            Err(_) => stats.failed = stats.failed.saturating_add(1),
         }
         saved
     }
 
+    /// Replaces the file. The new one goes to another name, and is renamed only once all of it is
+    /// on the disk.
     fn replace<C: Clock + Clone + 'static>(
         &self,
         engine: &Engine<C>,
         is_last: bool,
     ) -> Result<Saved, StateError> {
-        disk::replace(&disk::Os, &self.settings.path, |file, path| {
-            engine.save_whole(file, is_last).map_err(|error| match error {
-                SnapshotError::Io(source) => failed("write", path)(source),
-                source => StateError::Table { path: path.to_path_buf(), source },
-            })
-        })
+        let (path, new) = (&self.settings.path, with_suffix(&self.settings.path, "new"));
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = directory.unwrap_or(Path::new("."));
+        // One that an earlier process has left is overwritten.
+        let name = new.file_name().unwrap_or_default();
+        let made = Builder::new().prefix(name).rand_bytes(0).make_in(directory, create);
+        let file = made.map_err(failed("create", &new))?;
+        let saved = engine.save_whole(file.as_file(), is_last).map_err(|error| match error {
+            SnapshotError::Io(source) => failed("write", &new)(source),
+            source => StateError::Table { path: new.clone(), source },
+        })?;
+        file.as_file().sync_all().map_err(failed("sync", &new))?;
+        file.persist(path).map_err(|error| failed("replace", path)(error.error))?;
+        // The new name must be on the disk too. Elsewhere a directory cannot be opened, and a
+        // rename is on the disk when it returns.
+        #[cfg(unix)]
+        File::open(directory)
+            .and_then(|directory| directory.sync_all())
+            .map_err(failed("sync the directory", directory))?;
+        Ok(saved)
     }
 
     /// Returns a free name for a damaged file: with the suffix `.bad`, or `.bad` and a number.
@@ -247,15 +226,7 @@ impl Keeper {
     /// Returns the counts of the keeper so far.
     #[must_use]
     pub fn stats(&self) -> KeeperStats {
-        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let Counts { saved, failed, keys, bytes, saved_at_ns } = &self.counts;
-        KeeperStats {
-            saved: count(saved),
-            failed: count(failed),
-            keys: count(keys),
-            bytes: count(bytes),
-            saved_at_ns: count(saved_at_ns),
-        }
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Saves at once, at each interval, and when the [`Saver`] is stopped, on its own thread.
@@ -270,24 +241,19 @@ impl Keeper {
         every: Duration,
         report: impl Fn(&Result<Saved, StateError>) + Send + 'static,
     ) -> io::Result<Saver> {
-        let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let (keeper, engine, until) = (Arc::clone(self), engine.clone(), Arc::clone(&stop));
+        let (stop, stopped) = mpsc::channel();
+        let (keeper, engine) = (Arc::clone(self), engine.clone());
         let thread = std::thread::Builder::new().name("rategate-state".to_owned());
         let thread = thread.spawn(move || {
             // The first save finds problems before there is anything to lose.
             report(&keeper.save(&engine));
-            loop {
-                let (is_over, ended) = &*until;
-                let is_over = is_over.lock().unwrap_or_else(PoisonError::into_inner);
-                let waited = ended.wait_timeout_while(is_over, every, |is_over| !*is_over);
-                let is_over = *waited.unwrap_or_else(PoisonError::into_inner).0;
+            let mut is_over = false;
+            while !is_over {
+                is_over = stopped.recv_timeout(every) != Err(RecvTimeoutError::Timeout);
                 report(&keeper.save_as(&engine, is_over));
-                if is_over {
-                    return;
-                }
             }
         })?;
-        Ok(Saver { keeper: Arc::clone(self), stop, thread: Some(thread) })
+        Ok(Saver { keeper: Arc::clone(self), stop: Some(stop), thread: Some(thread) })
     }
 }
 
@@ -295,7 +261,8 @@ impl Keeper {
 #[derive(Debug)]
 pub struct Saver {
     keeper: Arc<Keeper>,
-    stop: Arc<(Mutex<bool>, Condvar)>,
+    /// Dropped to stop.
+    stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -312,11 +279,31 @@ impl Saver {
 
 impl Drop for Saver {
     fn drop(&mut self) {
-        let (is_over, ended) = &*self.stop;
-        *is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        ended.notify_all();
+        drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
+}
+
+/// Creates an empty file, replacing one of that name. Only its owner may read it: its contents
+/// allow keys that collide to be constructed.
+fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(suffix);
+    name.into()
+}
+
+fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StateError + use<> {
+    let path = path.to_path_buf();
+    move |source| StateError::Io { doing, path, source }
 }

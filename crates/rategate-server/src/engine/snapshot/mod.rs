@@ -13,44 +13,36 @@
 //! * **Time.** The engine's clock shows the time since 1970, so downtime counts as time passed,
 //!   as far as [`Downtime`] permits. A clock that was set back earns nothing. Windows keep their
 //!   position on the clock, unless less time is to count than has passed.
-//! * **Reservations** are open again under their ids, for the rest of their time, and what was
-//!   settled is remembered again. The counters in a file count what is held as used, and calls go
-//!   on while they are written. So a reservation is in the file if it was open before the first
-//!   counter was written and still is after the last. A settled id is if it was settled before the
-//!   first. Others are unknown after a restart, and what they held counts as used.
-//! * **After a crash** a reservation in the file may have been committed since it was written. It
-//!   is open again, and a commit settles it; but its end by time gives nothing back. Only the file
-//!   that a [`Saver`] writes when it stops says that nothing came after it.
-//! * **Permits in flight** that a reservation holds are held again, under its id, for the rest of
-//!   its time. A lease ends with the process.
-//! * **Losses are reported**, and optionally [count as exhausted](Engine::exhaust).
+//! * **Reservations** that are open are not saved: the counters in a file count what they hold as
+//!   used, and after a restart their ids are unknown. What had been settled before the first
+//!   counter was written is remembered again.
+//! * **Permits in flight** that a reservation holds are held again for the rest of its time. A lease
+//!   ends with the process.
+//! * **Losses are reported.**
 
-mod disk;
 mod error;
 mod file;
 mod in_flight;
 mod keeper;
 pub(super) mod rows;
 
-use std::cell::Cell;
 use std::fs::File;
-use std::io::{self, Read, Seek, Write};
-use std::iter;
+use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
 use rategate::Clock;
-use rategate::policy::portable::{RestoreContext, WordsError};
+use rategate::policy::portable::RestoreContext;
 use rategate::snapshot::{Downtime, SavedAt, SnapshotError};
+use rategate_core::span::whole_ns;
 
+pub(super) use self::error::TableError;
 pub use self::error::{NotRestored, StateError, Unreadable};
 use self::file::{Contents, Entry, Input, Output, TableOwner};
 pub use self::keeper::{Keeper, KeeperSettings, KeeperStats, OnCorruptSnapshot, Saver, Started};
-use self::rows::{HoldOwner, Lists, SettledRow, UnsettledRow};
 use super::Engine;
 use super::counters::ActiveRule;
 use super::live::Live;
-use super::reservation::{Contexts, Found};
 use crate::rule::Rule;
 
 /// The size of a save.
@@ -67,8 +59,8 @@ pub struct Saved {
 pub struct Restored {
     /// The number of keys that had been saved.
     pub keys: u64,
-    /// The number of reservations that are known again, open or settled.
-    pub reservations: u64,
+    /// The number of settled operations whose ids are known again.
+    pub settled: u64,
     /// `true` if the process that wrote the file ended in order after that.
     pub is_of_orderly_end: bool,
     /// The rules that continue from saved counters.
@@ -88,26 +80,25 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     ///
     /// Returns [`SnapshotError`], after which the output is incomplete.
     pub fn save(&self, to: impl Write) -> Result<Saved, SnapshotError> {
-        self.save_whole(to, false).map(|(_, saved)| saved)
+        self.save_whole(to, false)
     }
 
     /// Writes all counters. `is_last` if no request comes after that.
-    fn save_whole<W: Write>(&self, to: W, is_last: bool) -> Result<(W, Saved), SnapshotError> {
+    fn save_whole(&self, to: impl Write, is_last: bool) -> Result<Saved, SnapshotError> {
         let inner = &*self.inner;
         let live = inner.live.load_full();
         let config = live.as_ref().map(|live| live.set.hash.to_string()).unwrap_or_default();
-        let (clock_ns, spent_at_ns) = (inner.clock.now_ns(), inner.exhausted.at_ns());
-        let exhausted = self.exhausted_tables(live.as_deref());
+        let clock_ns = inner.clock.now_ns();
         let in_flight = self.reserved_in_flight(live.as_deref());
-        let (spent, tables, reservations) = (exhausted, Vec::new(), Lists::default());
-        let contents =
-            Contents { config, clock_ns, spent_at_ns, spent, in_flight, reservations, tables };
-        let mut output = Output::new(to, contents)?;
         let reservations = &inner.reservations;
-        let (key, ids) = (reservations.digest_key(), reservations.unsettled_ids());
-        let settled = output.list(|output| {
+        let key = reservations.digest_key();
+        let contents =
+            Contents { config, clock_ns, in_flight, key, is_last, ..Contents::default() };
+        let mut output = Output::new(to, contents)?;
+        let (settled, ()) = output.section(|output| {
             reservations.each_settled(clock_ns, |some| rows::write(&mut *output, some))
         })?;
+        output.contents.settled = settled;
         for ruled in live.iter().flat_map(|live| &live.ruled) {
             if let Some(table) = ruled.counters.made() {
                 let of = of_rule(&ruled.rule);
@@ -120,14 +111,7 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         for (table, limits) in inner.windows.in_use() {
             output.table(TableOwner::Windows(limits), |output| table.save(output))?;
         }
-        let unsettled = output.list(|output| {
-            let live = live.as_deref();
-            let write = |some: &[UnsettledRow]| rows::write(&mut *output, some);
-            reservations.each_unsettled(live, &ids, clock_ns, write)
-        })?;
-        output.set_reservations(Lists { key, is_last, settled, unsettled });
-        let (to, keys, bytes) = output.finish()?;
-        Ok((to, Saved { keys, bytes }))
+        Ok(output.finish()?)
     }
 
     /// Restores saved counters under the rules in force. To be called when they have been loaded,
@@ -135,7 +119,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     ///
     /// # Errors
     ///
-    /// Returns [`StateError::Io`] or [`StateError::Unreadable`]: nothing has been restored then.
+    /// Returns [`StateError::Io`] or [`StateError::Unreadable`]: nothing has been restored then,
+    /// but for tables before one that does not [fit](Unreadable::Table).
     pub fn restore(&self, path: &Path, downtime: Downtime) -> Result<Option<Restored>, StateError> {
         let fail = |doing| move |source| StateError::Io { doing, path: path.to_path_buf(), source };
         let file = match File::open(path) {
@@ -146,8 +131,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let unreadable = |why| StateError::Unreadable { path: path.to_path_buf(), why };
         let mut input = Input::new(file).map_err(unreadable)?;
         let contents = std::mem::take(&mut input.contents);
-        let lists = contents.reservations;
-        let rows = read_lists(&mut input, lists).map_err(unreadable)?;
+        let settled = input.section(contents.settled).map_err(Unreadable::Io);
+        let settled = settled.and_then(rows::read).map_err(unreadable)?;
         let inner = &*self.inner;
         let live = inner.live.load_full();
         // One instant for all tables, so that none is ahead of another.
@@ -156,25 +141,12 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         let mut restored = Restored {
             is_same_config: config == contents.config,
             saved_at_ns: contents.clock_ns,
+            is_of_orderly_end: contents.is_last,
             ..Restored::default()
         };
-        if let Some(at_ns) = contents.spent_at_ns {
-            self.exhaust(at_ns);
-        }
-        self.exhaust_tables(live.as_deref(), &contents.spent);
-        let mut since_of = Contexts::new();
-        for Entry { of, from, bytes, keys } in contents.tables {
-            let table = input.section(from, bytes).map_err(fail("read"))?;
-            let context = Cell::new(None);
-            let since = |saved_at: &SavedAt| {
-                let since = since(now_ns, saved_at, downtime);
-                // Of what was saved relative to the instant at which saving began.
-                let earlier_ns = saved_at.clock_ns().saturating_sub(contents.clock_ns);
-                let elapsed_ns = since.elapsed_ns.saturating_add(earlier_ns);
-                context.set(Some(RestoreContext { elapsed_ns, ..since }));
-                since
-            };
-            let owners = owners(&of);
+        for Entry { of, place, keys } in contents.tables {
+            let table = input.section(place).map_err(fail("read"))?;
+            let since = |saved_at: &SavedAt| since(now_ns, saved_at.clock_ns(), downtime);
             let (name, outcome) = match of {
                 TableOwner::Rule { name, entries } => {
                     let outcome = self.restore_rule(live.as_deref(), &name, &entries, table, since);
@@ -189,23 +161,29 @@ impl<C: Clock + Clone + 'static> Engine<C> {
             };
             match outcome {
                 Ok(()) => {
-                    since_of.extend(
-                        owners
-                            .into_iter()
-                            .zip(iter::repeat(context.get()))
-                            .filter_map(|(owner, context)| Some((owner, context?))),
-                    );
                     restored.keys = restored.keys.saturating_add(keys);
                     restored.rules.extend((!name.is_empty()).then(|| name.into()));
                 }
-                Err(why) => restored.others.push((name.into(), why)),
+                Err(TableError::Left(why)) => restored.others.push((name.into(), why)),
+                Err(TableError::Misfit(source)) => {
+                    let of = match &*name {
+                        "" => "inline limits".to_owned(),
+                        name => format!("the rule `{name}`"),
+                    };
+                    return Err(unreadable(Unreadable::Table { of, source }));
+                }
             }
         }
-        let elapsed_ns = elapsed_ns(now_ns, contents.clock_ns, downtime);
-        let since = RestoreContext { now_ns, elapsed_ns };
-        let lost = Self::hold_again(live.as_deref(), contents.in_flight, elapsed_ns);
+        let since = since(now_ns, contents.clock_ns, downtime);
+        let lost = Self::hold_again(live.as_deref(), contents.in_flight, since.elapsed_ns);
         restored.others.extend(lost);
-        self.restore_reservations(&lists, rows, (since, &since_of), &mut restored);
+        if inner.reservations.restore_digests(contents.key) {
+            let (known, ids) = inner.reservations.remember(settled, since);
+            restored.settled = known;
+            restored.others.extend((ids > 0).then(|| ("".into(), NotRestored::Ids { ids })));
+        } else {
+            restored.others.push(("".into(), NotRestored::InUse));
+        }
         Ok(Some(restored))
     }
 
@@ -216,32 +194,8 @@ impl<C: Clock + Clone + 'static> Engine<C> {
     pub fn restore_key(&self, path: &Path) {
         let input = File::open(path).ok().and_then(|file| Input::new(file).ok());
         if let Some(input) = input {
-            self.inner.restore_digests(input.contents.reservations.key);
+            self.inner.reservations.restore_digests(input.contents.key);
         }
-    }
-
-    fn restore_reservations(
-        &self,
-        lists: &Lists,
-        (settled, unsettled): Rows,
-        (since, contexts): (RestoreContext, &Contexts),
-        restored: &mut Restored,
-    ) {
-        let inner = &*self.inner;
-        if !inner.restore_digests(lists.key) {
-            restored.others.push(("".into(), NotRestored::InUse));
-            return;
-        }
-        restored.is_of_orderly_end = lists.is_last;
-        let (live, mut found) = (inner.live.load_full(), Found::default());
-        let to = (since, contexts);
-        inner.reopen(live.as_deref(), unsettled, to, lists.is_last, &mut found);
-        inner.remember(settled, since, &mut found);
-        restored.reservations = found.known;
-        let lost = found.lost.into_iter();
-        let lost =
-            lost.map(|(rule, count)| (rule, NotRestored::Reservations { reservations: count }));
-        restored.others.extend(lost);
     }
 
     fn restore_rule(
@@ -251,67 +205,17 @@ impl<C: Clock + Clone + 'static> Engine<C> {
         entries: &[(String, bool)],
         table: impl Read,
         since: impl FnOnce(&SavedAt) -> RestoreContext,
-    ) -> Result<(), NotRestored> {
+    ) -> Result<(), TableError> {
         let ruled = named(live, name).ok_or(NotRestored::NoSuchRule)?;
         if of_rule(&ruled.rule)
             != (TableOwner::Rule { name: name.to_owned(), entries: entries.to_vec() })
         {
-            return Err(NotRestored::OtherEntries);
+            return Err(NotRestored::OtherEntries.into());
         }
         let counters = &ruled.counters;
         // A rule that is unlimited at this hour counts at others.
         let later = ruled.rule.schedule.iter().find_map(|scheduled| scheduled.limit.policy());
-        let outcome = counters.restore(&self.inner.clock, later, table, since);
-        if let Err(NotRestored::Exhausted(_)) = outcome {
-            counters.exhaust(self.inner.clock.now_ns());
-        }
-        outcome
-    }
-
-    /// Returns the tables with an exhaustion instant of their own.
-    fn exhausted_tables(&self, live: Option<&Live<C>>) -> Vec<(TableOwner, u64)> {
-        let inner = &*self.inner;
-        let is_own = |at_ns: &u64| inner.exhausted.at_ns().is_none_or(|of_all| of_all < *at_ns);
-        let of_rules = live.into_iter().flat_map(|live| &live.ruled).filter_map(|ruled| {
-            Some((of_rule(&ruled.rule), ruled.counters.spent_at_ns().filter(is_own)?))
-        });
-        let buckets = inner.buckets.spent_at_ns().filter(is_own);
-        let windows = inner.windows.spent_at_ns().filter(is_own);
-        let buckets = buckets.map(|at_ns| (TableOwner::Buckets(Vec::new()), at_ns));
-        let windows = windows.map(|at_ns| (TableOwner::Windows(Vec::new()), at_ns));
-        of_rules.chain(buckets).chain(windows).collect()
-    }
-
-    fn exhaust_tables(&self, live: Option<&Live<C>>, exhausted: &[(TableOwner, u64)]) {
-        let now_ns = self.inner.clock.now_ns();
-        for (of, at_ns) in exhausted {
-            let at_ns = (*at_ns).min(now_ns);
-            match of {
-                TableOwner::Rule { name, .. } => {
-                    let same = named(live, name).filter(|ruled| of_rule(&ruled.rule) == *of);
-                    if let Some(ruled) = same {
-                        ruled.counters.exhaust(at_ns);
-                    }
-                }
-                TableOwner::Buckets(_) => self.inner.buckets.exhaust(at_ns),
-                TableOwner::Windows(_) => self.inner.windows.exhaust(at_ns),
-            }
-        }
-    }
-
-    /// Makes every unknown key count as one that used its whole limit at `at_ns` of the engine's
-    /// clock, until the limit would have recovered. For a server that has lost its counters and
-    /// would rather grant too little than twice. It takes no memory, and is saved with the
-    /// counters.
-    pub fn exhaust(&self, at_ns: u64) {
-        let inner = &*self.inner;
-        inner.exhausted.exhaust(at_ns.min(inner.clock.now_ns()));
-        let Some(at_ns) = inner.exhausted.at_ns() else { return };
-        for ruled in inner.live.load_full().iter().flat_map(|live| &live.ruled) {
-            ruled.counters.exhaust(at_ns);
-        }
-        inner.buckets.exhaust(at_ns);
-        inner.windows.exhaust(at_ns);
+        counters.restore(&self.inner.clock, later, table, since)
     }
 }
 
@@ -322,55 +226,18 @@ fn named<'a, C: Clock + Clone>(live: Option<&'a Live<C>>, name: &str) -> Option<
 
 /// Returns the time that counts as passed since the save. The clock is the one that decides
 /// limits, in this process and in the previous one.
-fn since(now_ns: u64, saved_at: &SavedAt, downtime: Downtime) -> RestoreContext {
-    let elapsed_ns = elapsed_ns(now_ns, saved_at.clock_ns(), downtime);
-    RestoreContext { now_ns, elapsed_ns }
-}
-
-fn elapsed_ns(now_ns: u64, saved_ns: u64, downtime: Downtime) -> u64 {
+fn since(now_ns: u64, saved_ns: u64, downtime: Downtime) -> RestoreContext {
     let by_clock_ns = now_ns.saturating_sub(saved_ns);
-    let whole = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    match downtime {
+    let elapsed_ns = match downtime {
         Downtime::Wall => by_clock_ns,
-        Downtime::AtMost(max_downtime) => by_clock_ns.min(whole(max_downtime)),
-        Downtime::Exactly(passed) => whole(passed),
-    }
-}
-
-/// Returns the limits whose holds are of the keys in a table.
-fn owners(of: &TableOwner) -> Vec<HoldOwner> {
-    match of {
-        TableOwner::Rule { name, .. } => vec![HoldOwner::Rule(name.clone())],
-        TableOwner::Buckets(limits) => {
-            limits.iter().map(|&(_, words)| HoldOwner::Bucket(words)).collect()
-        }
-        TableOwner::Windows(limits) => {
-            limits.iter().map(|&(_, words)| HoldOwner::Window(words)).collect()
-        }
-    }
-}
-
-/// The rows of the two lists.
-type Rows = (Vec<SettledRow>, Vec<UnsettledRow>);
-
-fn read_lists<R: Read + Seek>(input: &mut Input<R>, lists: Lists) -> Result<Rows, Unreadable> {
-    let Lists { settled, unsettled, .. } = lists;
-    let settled = rows::read(input.section(settled.from, settled.bytes)?)?;
-    let unsettled = rows::read(input.section(unsettled.from, unsettled.bytes)?)?;
-    Ok((settled, unsettled))
+        Downtime::AtMost(max_downtime) => by_clock_ns.min(whole_ns(max_downtime)),
+        Downtime::Exactly(passed) => whole_ns(passed),
+    };
+    RestoreContext { now_ns, elapsed_ns }
 }
 
 fn of_rule(rule: &Rule) -> TableOwner {
     let entries = rule.counter_entries();
     let entries = entries.map(|(key, varies)| (key.to_string(), varies)).collect();
     TableOwner::Rule { name: rule.name.to_string(), entries }
-}
-
-impl From<SnapshotError> for NotRestored {
-    fn from(error: SnapshotError) -> Self {
-        match error {
-            SnapshotError::Limit(WordsError::OtherPolicy { .. }) => Self::OtherPolicy,
-            error => Self::Exhausted(Arc::new(error)),
-        }
-    }
 }

@@ -1,10 +1,7 @@
 //! Conversion of a live limit to plain words, and back, under its own numbers or new ones.
 
-mod hold;
-
 use alloc::vec::Vec;
 
-pub use self::hold::SavedHold;
 use crate::all_of::{AllOf, AllOfLedger};
 use crate::any_policy::AnyPolicy;
 use crate::concurrent::{HasLockFree, LimiterPolicy};
