@@ -132,7 +132,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'_, I, P, C> {
         else {
             return false;
         };
-        let fresh = self.table.unknown_keys.state(&version.policy, self.now_ns);
+        let fresh = version.policy.fresh(self.now_ns);
         self.admit(version_id, fresh)
     }
 

@@ -20,7 +20,6 @@ mod slots;
 #[cfg(feature = "serde")]
 mod snapshot;
 mod table;
-mod unknown_keys;
 mod waiting;
 mod whole;
 

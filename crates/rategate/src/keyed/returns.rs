@@ -1,11 +1,8 @@
 //! Permits of a key that come back, and corrections by the owner.
 
-use std::time::Duration;
-
 use rategate_core::adaptive::Outcome;
 use rategate_core::concurrent::HasLockFree;
 use rategate_core::debt::{Charged, Debt};
-use rategate_core::span::whole_ns;
 use rategate_core::verdict::Settled;
 
 use super::Keyed;
@@ -194,40 +191,5 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
             |limit, now_ns| limit.abort(now_ns, permits),
             abort,
         )
-    }
-
-    /// Treats every unknown key as one that had used its whole limit at `at`, a time of
-    /// the table's clock.
-    ///
-    /// A later `at` counts as now. This serves callers that have lost their counts, and would
-    /// rather grant too little than anything twice. It takes no capacity. It ends by itself once a
-    /// limit has recovered from that use: a bucket fills up from there, a window and a log run
-    /// out. Known keys stay as they are. A limit without a bound is not used up, and operations in
-    /// flight count as ended.
-    ///
-    /// Until then a key that is [reset](Self::reset) counts as unknown again, and so does one to
-    /// which all permits have [come back](Self::credit).
-    ///
-    /// ```
-    /// use std::time::Duration;
-    ///
-    /// use rategate::keyed::Capacity;
-    /// use rategate::{Gcra, Keyed, ManualClock};
-    ///
-    /// let clock = ManualClock::new();
-    /// let bucket = Gcra::per_second(1).burst(3);
-    /// let per_caller: Keyed<str, Gcra, _> =
-    ///     Keyed::with_clock(bucket, Capacity::default(), clock.clone());
-    /// per_caller.charge_unknown_keys(Duration::ZERO);
-    /// assert!(!per_caller.try_acquire("10.0.0.7", 1)?.is_granted());
-    /// clock.advance(Duration::from_secs(1));
-    /// assert!(per_caller.try_acquire("10.0.0.7", 1)?.is_granted());
-    /// assert_eq!(per_caller.remaining("10.0.0.8")?, 1);
-    /// clock.advance(Duration::from_secs(2));
-    /// assert_eq!(per_caller.remaining("10.0.0.8")?, 3);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn charge_unknown_keys(&self, at: Duration) {
-        self.table.unknown_keys.charge(whole_ns(at).min(self.table.clock.now_ns()));
     }
 }

@@ -150,7 +150,7 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
         else {
             return Ok(SectionResult::TableFull);
         };
-        let mut state = self.table.unknown_keys.state(&version.policy, self.now_ns);
+        let mut state = version.policy.fresh(self.now_ns);
         let verdict = ExternalState::new(&version.policy, &mut state, version.epoch)
             .try_acquire(self.now_ns, permits)?;
         let projection = B::of(&View::State(&version.policy, &mut state), self.now_ns);
@@ -190,7 +190,7 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
             else {
                 return SectionResult::TableFull;
             };
-            let mut fresh = self.table.unknown_keys.state(&version.policy, now_ns);
+            let mut fresh = version.policy.fresh(now_ns);
             return SectionResult::Here(request(View::State(&version.policy, &mut fresh), now_ns));
         };
         let before = self.heap_bytes(at);
@@ -302,7 +302,7 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
         let Some((_, version)) = self.entries.policy_versions.of_tier(self.location.tier) else {
             return Ok(SectionResult::TableFull);
         };
-        let state = self.table.unknown_keys.state(&version.policy, self.now_ns);
+        let state = version.policy.fresh(self.now_ns);
         let (policy, epoch) = (version.policy.clone(), version.epoch);
         let mut fresh = self.table.ledger(policy, state, epoch, self.now_ns);
         let decided = hold(&mut fresh, self.now_ns)?;
@@ -386,7 +386,7 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
             else {
                 return SectionResult::TableFull;
             };
-            let mut fresh = self.table.unknown_keys.state(&version.policy, now_ns);
+            let mut fresh = version.policy.fresh(now_ns);
             let counts =
                 act(&mut ExternalState::new(&version.policy, &mut fresh, version.epoch), now_ns);
             return SectionResult::Here((counts, false));

@@ -26,7 +26,6 @@ use super::policy_versions::{PolicyVersion, PolicyVersions};
 use super::projection::{Peeked, Projection, View};
 use super::section::{KeyLocation, KeySection, SectionResult};
 use super::slots::{SlotDecision, SlotVersion, Slots, WINDOW, scaled};
-use super::unknown_keys::UnknownKeys;
 use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
 use crate::hold::KeyName;
@@ -58,7 +57,6 @@ pub(super) struct Table<I: Id, P: HasLockFree, C: Clock> {
     pub(super) clock: C,
     pub(super) seeds: Seeds,
     capacity: Capacity,
-    pub(super) unknown_keys: UnknownKeys,
     /// Absent if no policy packs its states into a part of a word.
     pub(super) slots: Option<Slots>,
     shards: Box<[Mutex<Entries<I, P, C>>]>,
@@ -128,7 +126,6 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
             debt: AtomicU64::new(Debt::FORGOTTEN.bits()),
             first_serial: AtomicU64::new(0),
             stats: OnceLock::new(),
-            unknown_keys: UnknownKeys::default(),
             tally: Tally::default(),
             clock,
             seeds,
@@ -215,7 +212,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
         }
         // Unlimited: the reply is that of the first call on a fresh limit.
         let (policy, now_ns) = (self.policy(tier)?, self.clock.now_ns());
-        let mut fresh = self.unknown_keys.state(&policy, now_ns);
+        let mut fresh = policy.fresh(now_ns);
         let verdict = ExternalState::new(&policy, &mut fresh, RefundEpoch::UNKNOWN)
             .try_acquire(now_ns, permits)?;
         Ok(B::of(&View::State(&policy, &mut fresh), now_ns).with(Decision::of(&verdict)))
@@ -430,7 +427,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
     /// Creates a limit for new keys to share, whose grants are marked as such.
     fn spilling(&self, policy: P) -> Limiter<P, C> {
         let now_ns = self.clock.now_ns();
-        let fresh = self.unknown_keys.state(&policy, now_ns);
+        let fresh = policy.fresh(now_ns);
         self.limiter_over(Ledger::resumed(policy, fresh, SPILLED, now_ns))
     }
 

@@ -64,18 +64,6 @@ fn holds_that_end_by_themselves_leave_no_bytes() {
     }
 }
 
-/// A key that is unknown and counts as used keeps its first hold too.
-#[test]
-fn an_unknown_key_that_counts_as_used_keeps_its_hold() {
-    let clock = ManualClock::new();
-    let tokens = keyed(Gcra::per_second(1).burst(10), &clock);
-    tokens.charge_unknown_keys(Duration::ZERO);
-    clock.advance(Duration::from_secs(5));
-    let hold = tokens.try_hold(&1, 5, MINUTE).unwrap().unwrap();
-    assert_eq!(tokens.remaining(&1), Ok(0));
-    assert_eq!(hold.commit(5), Ok(Committed::InTime(Settled::Even)));
-}
-
 /// The end of a hold leaves its key in the tier that it has by now.
 #[test]
 fn the_end_of_a_hold_leaves_the_tier_of_its_key() {

@@ -250,59 +250,6 @@ fn a_reset_voids_earlier_grants() {
     }
 }
 
-/// Unknown keys can be marked as exhausted at an instant: each policy recovers in its own time,
-/// to the nanosecond.
-#[test]
-fn unknown_keys_may_be_charged() {
-    for policy in policies() {
-        let (keyed, clock) = table::<u64, _>(policy, 2, Overflow::Refuse);
-        clock.advance(Duration::from_nanos(S / 4));
-        let _ = keyed.try_acquire(&1, 1).unwrap();
-        let before = keyed.status(&1);
-        keyed.charge_unknown_keys(Duration::from_nanos(S / 4));
-        assert_eq!(keyed.status(&1), before, "a known key stays: {policy:?}");
-        if let AnyPolicy::Concurrency(_) = policy {
-            assert_eq!(keyed.remaining(&2), Ok(3));
-            continue;
-        }
-        // The expected state is that of a key which has taken all at that instant.
-        let (ideal, ideal_clock) = table::<u64, _>(policy, 2, Overflow::Refuse);
-        ideal_clock.advance(Duration::from_nanos(S / 4));
-        assert!(ideal.try_acquire(&2, 3).unwrap().is_granted());
-        let _ = ideal.release(&2, 3);
-        for step_ns in [0, 1, S / 3, S, 5 * S] {
-            clock.advance(Duration::from_nanos(step_ns));
-            ideal_clock.advance(Duration::from_nanos(step_ns));
-            assert_eq!(keyed.status(&2), ideal.status(&2), "{policy:?}");
-            let (ours, theirs) =
-                (keyed.try_acquire(&2, 1).unwrap(), ideal.try_acquire(&2, 1).unwrap());
-            assert_eq!(outcome(ours), outcome(theirs), "{policy:?}");
-            let _ = (keyed.release(&2, 1), ideal.release(&2, 1));
-        }
-        clock.advance(Duration::from_secs(9));
-        assert_eq!(keyed.status(&3), Ok(Status::new(3, Some(Duration::ZERO), 3)), "{policy:?}");
-    }
-}
-
-/// A crowd of exhausted unknown keys takes no capacity, and the shared limit of a full table is
-/// exhausted too.
-#[test]
-fn charged_unknown_keys_take_no_capacity() {
-    let (keyed, _) = table::<u64, _>(bucket("1/s", 3), 1, Overflow::Share);
-    keyed.charge_unknown_keys(Duration::from_nanos(u64::MAX - 1));
-    for key in 0..1_000 {
-        assert_eq!(outcome(keyed.try_acquire(&key, 1).unwrap()), (false, S));
-    }
-    assert_eq!(keyed.len(), 0);
-    let _ = keyed.limiter(&1).unwrap();
-    let together = try_all(&[keyed.attempt(&1, 1)]).unwrap();
-    assert!(!together.is_granted());
-    let (keyed, _) = table::<u64, _>(bucket("1/s", 3), 1, Overflow::Share);
-    assert_eq!(passes(&keyed, &1), Some(true));
-    keyed.charge_unknown_keys(Duration::ZERO);
-    assert_eq!(passes(&keyed, &2), Some(false));
-}
-
 /// While a key has a waiter, the time until it is fresh is unknown.
 #[test]
 fn the_status_of_a_limit_with_waiters() {

@@ -95,7 +95,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
                 }
                 // Unlimited keys are not counted.
                 let (policy, now_ns) = (self.policy(location.tier)?, self.clock.now_ns());
-                let mut fresh = self.unknown_keys.state(&policy, now_ns);
+                let mut fresh = policy.fresh(now_ns);
                 let charged = Charged { booked: 0, forgiven: permits, debt: 0 };
                 let projection = B::of(&View::State(&policy, &mut fresh), now_ns);
                 Ok(projection.with_charged(charged))
