@@ -44,76 +44,68 @@ impl Arena for Redis {
     }
 }
 
+/// Plays the same on each server at the same time: most of it is waiting for them.
+fn on_each(play: impl Fn(&Redis) + Sync) {
+    thread::scope(|scope| {
+        for arena in Redis::each() {
+            let play = &play;
+            scope.spawn(move || play(&arena));
+        }
+    });
+}
+
 #[test]
 fn laws_hold() {
-    Redis::each().for_each(|arena| laws::suite(&arena));
+    on_each(laws::suite);
 }
 
 #[test]
 fn traffic_is_decided_as_by_the_core() {
-    for arena in Redis::each() {
-        println!("{} decisions compared", traffic::suite(&arena, cases::limits()));
-    }
+    on_each(|arena| println!("{} decisions compared", traffic::suite(arena, cases::limits())));
 }
 
 /// The clock of this machine is years away from the store's in nearly all of it.
 #[test]
 fn calendars_are_decided_as_by_the_core() {
-    for arena in Redis::each() {
-        println!("{} decisions of calendars compared", traffic::suite(&arena, cases::calendars()));
-    }
+    on_each(|arena| {
+        println!("{} of calendars compared", traffic::suite(arena, cases::calendars()))
+    });
 }
 
 #[test]
 fn calendars_are_charged_as_by_the_core() {
-    for arena in Redis::each() {
-        let denials = traffic::charges(&arena, cases::calendars(), 0);
-        println!("{denials} denials in debts of calendars");
-    }
+    on_each(|arena| println!("{} denials", traffic::charges(arena, cases::calendars(), 0)));
 }
 
 /// `RATEGATE_DENIALS` says how many of each set of limits, for each way in which a debt ends.
 #[test]
 fn charges_are_booked_and_denials_in_debt_name_the_instant_at_which_calls_pass() {
     let said = std::env::var("RATEGATE_DENIALS").ok();
-    let each = said.map_or(150, |said| said.parse().expect("RATEGATE_DENIALS is a number"));
-    thread::scope(|scope| {
-        for arena in Redis::each() {
-            scope.spawn(move || {
-                let denials = traffic::charges(&arena, cases::limits(), each);
-                println!("{denials} denials in debt");
-            });
-        }
-    });
+    let each = said.map_or(100, |said| said.parse().expect("RATEGATE_DENIALS is a number"));
+    on_each(|arena| println!("{} denials", traffic::charges(arena, cases::limits(), each)));
 }
 
 #[test]
 fn estimates_are_held_as_by_the_core() {
-    Redis::each().for_each(|arena| reservations::suite(&arena));
+    on_each(reservations::suite);
 }
 
 #[test]
 fn crowds_of_holds_end_as_by_the_core() {
-    for arena in Redis::each() {
-        println!("{} estimates held in crowds", reservations::crowds(&arena, 12));
-    }
+    on_each(|arena| println!("{} estimates held", reservations::crowds(arena, 12)));
 }
 
 #[test]
 fn estimates_are_held_in_calendars_as_by_the_core() {
-    for arena in Redis::each() {
-        println!("{} estimates held in calendars", reservations::calendars(&arena));
-    }
+    on_each(|arena| println!("{} estimates held", reservations::calendars(arena)));
 }
 
 #[test]
 fn what_is_in_flight_is_counted() {
-    Redis::each().for_each(|arena| flight::suite(&arena));
+    on_each(flight::suite);
 }
 
 #[test]
 fn scenarios_play() {
-    Redis::each().for_each(|arena| {
-        scenarios::suite(&arena, SCENARIOS).record("redis").unwrap();
-    });
+    on_each(|arena| scenarios::suite(arena, SCENARIOS).record("redis").unwrap());
 }
