@@ -1,12 +1,14 @@
 //! The command that a change must pass: every step in order, up to the first that fails.
 
+use std::env;
+use std::process::{Child, Command};
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use xshell::cmd;
 
 use crate::tools::{ALL, Workspace};
-use crate::{conformance, loom, node, packaging, pictures, python, servers, tidy, trace};
+use crate::{conformance, loom, packaging, pictures, python, tidy, trace};
 
 /// Without the generator of messages, which takes long to compile.
 const OWN_TESTS: &str = "test --package xtask";
@@ -64,17 +66,23 @@ pub(crate) fn run(at: &Workspace, all: bool) -> Result<()> {
     steps.run("trace", || trace::run(at))?;
     let linted = at.linted()?;
     steps.cargo(at, OWN_TESTS)?;
-    steps.cargo(at, &format!("build {ALL} --all-targets"))?;
-    steps.run("servers", || servers::run(at))?;
+    steps.run("build, and servers", || {
+        let servers = Beside::start(&["servers"])?;
+        at.cargo(&format!("build {ALL} --all-targets")).quiet().run()?;
+        servers.end()
+    })?;
     conformance::fresh_folder(at)?;
     steps.run("tests", || {
         // Every failure is useful, so a failed test does not stop the others.
         let tests = at.cargo(&format!("nextest run {ALL} --no-fail-fast"));
-        Ok(tests.env(conformance::RECORDS, conformance::folder(at)).run()?)
+        Ok(tests.env(conformance::RECORDS, conformance::folder(at)?).run()?)
     })?;
     steps.run("pictures", || pictures::check(at))?;
-    steps.run("python", || python::run(at, !all))?;
-    steps.run("node", || node::run(at, !all))?;
+    steps.run("python, and node", || {
+        let node = Beside::start(if all { &["node"] } else { &["node", "--quick"] })?;
+        python::run(at, !all)?;
+        node.end()
+    })?;
     steps.run("conformance", || conformance::check(at))?;
     steps.cargo(at, &format!("test {ALL} --doc"))?;
     drop(linted);
@@ -113,6 +121,21 @@ fn documents(at: &Workspace) -> Result<()> {
     crate::book::links(at)
 }
 
+/// A task that runs beside another, since most of it waits: for the network, or for time to pass.
+struct Beside(Child);
+
+impl Beside {
+    fn start(words: &[&str]) -> Result<Self> {
+        Ok(Self(Command::new(env::current_exe()?).args(words).spawn()?))
+    }
+
+    fn end(mut self) -> Result<()> {
+        let status = self.0.wait()?;
+        ensure!(status.success(), "what ran beside it: {status}");
+        Ok(())
+    }
+}
+
 /// The names of the steps that have passed, and how long each took.
 #[derive(Debug, Default)]
 struct Steps {
@@ -135,7 +158,7 @@ impl Steps {
     /// The steps of `--all`.
     fn long(&mut self, at: &Workspace) -> Result<()> {
         VARIANTS.iter().try_for_each(|words| self.cargo(at, words))?;
-        let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
+        let flags = env::var("RUSTFLAGS").unwrap_or_default();
         {
             let flags = format!("{flags} --cfg rategate_without_atomics");
             let _flags = at.push_env("RUSTFLAGS", flags);

@@ -40,7 +40,7 @@ const TESTS: &str = "nextest run --workspace --all-features -E \
 /// Runs the tests that play scenario files, and writes the table.
 pub(crate) fn write(at: &Workspace) -> Result<()> {
     fresh_folder(at)?;
-    at.cargo(TESTS).env(RECORDS, folder(at)).run()?;
+    at.cargo(TESTS).env(RECORDS, folder(at)?).run()?;
     python::run(at, true)?;
     node::run(at, true)?;
     Ok(at.write_file(PAGE, page(at)?)?)
@@ -58,15 +58,16 @@ pub(crate) fn fresh_folder(at: &Workspace) -> Result<()> {
     at.emptied("conformance").map(drop)
 }
 
-pub(crate) fn folder(at: &Workspace) -> PathBuf {
-    at.target.join("conformance")
+/// Returns the folder of the records, which exists.
+pub(crate) fn folder(at: &Workspace) -> Result<PathBuf> {
+    Ok(at.create_dir(at.target.join("conformance"))?)
 }
 
 /// Returns the page with the table, and the reasons to which its letters refer.
 fn page(at: &Workspace) -> Result<String> {
     let mut columns = Vec::new();
     for (engine, _) in ENGINES {
-        let record = at.read_file(folder(at).join(format!("{engine}.txt")));
+        let record = at.read_file(folder(at)?.join(format!("{engine}.txt")));
         let record = record.with_context(|| format!("no test has recorded what {engine} plays"))?;
         columns.push(read(&record).with_context(|| engine)?);
     }

@@ -17,7 +17,7 @@ const COMPILER: &str = "--noEmit --strict --exactOptionalPropertyTypes --target 
 /// Builds the package and runs its tests. Unless it is `quick`, also under later versions of Node
 /// and under valgrind.
 pub(crate) fn run(at: &Workspace, quick: bool) -> Result<()> {
-    pictures::tapes(at)?;
+    pictures::tapes(at, "node")?;
     let folder = install(at, false)?;
     let tests = test_files(at, &folder)?;
     let _folder = at.push_dir(&folder);
@@ -36,7 +36,9 @@ pub(crate) fn run(at: &Workspace, quick: bool) -> Result<()> {
     for file in tests {
         println!("node: {} under valgrind", file.display());
         valgrind::run(at, Path::new("node"), "rategate.node", "napi_register_module_v1", |node| {
-            node.env("RATEGATE_TAPES", at.target.join("tapes")).arg("--expose-gc").arg(file)
+            node.env("RATEGATE_TAPES", at.target.join(pictures::tapes_of("node")))
+                .arg("--expose-gc")
+                .arg(file)
         })?;
     }
     Ok(())
@@ -118,8 +120,8 @@ fn blocks(at: &Workspace, page: impl AsRef<Path>) -> Result<Vec<String>> {
 fn test(at: &Workspace, node: &Path, files: &[PathBuf]) -> Result<()> {
     let flags = ["--expose-gc", "--test", "--test-timeout=120000", "--test-reporter=spec"];
     let run = cmd!(at, "{node} {flags...} {files...}").quiet();
-    let run = run.env("RATEGATE_TAPES", at.target.join("tapes"));
-    Ok(run.env(conformance::RECORDS, conformance::folder(at)).run()?)
+    let run = run.env("RATEGATE_TAPES", at.target.join(pictures::tapes_of("node")));
+    Ok(run.env(conformance::RECORDS, conformance::folder(at)?).run()?)
 }
 
 /// Returns the files with tests, in order.

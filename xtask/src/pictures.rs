@@ -78,12 +78,17 @@ pub(crate) fn with_block(page: &str, task: &str, block: &str) -> Result<String> 
     Ok(format!("{before}{begin}\n{block}\n{end}{after}"))
 }
 
-/// Writes the tapes of scenarios anew, so that none stays of a scenario that is gone.
-/// docs/conformance.md has their format.
-pub(crate) fn tapes(at: &Workspace) -> Result<()> {
-    let folder = at.emptied("tapes")?;
+/// Writes the tapes of scenarios anew for a language, so that none stays of a scenario that is
+/// gone. docs/conformance.md has their format.
+pub(crate) fn tapes(at: &Workspace, language: &str) -> Result<()> {
+    let folder = at.emptied(&tapes_of(language))?;
     let tapes = at.built()?.join("examples/tapes");
     Ok(cmd!(at, "{tapes} testdata/scenarios {folder}").quiet().run()?)
+}
+
+/// Returns the folder of the tapes for a language, below the target folder.
+pub(crate) fn tapes_of(language: &str) -> String {
+    format!("{language}/tapes")
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ const INTERPRETERS: [&str; 4] = ["python3.10", "python3.11", "python3.12", "pyth
 /// Builds the wheel and tests it. The short form builds it without optimization, and tests it with
 /// one interpreter.
 pub(crate) fn run(at: &Workspace, is_quick: bool) -> Result<()> {
-    pictures::tapes(at)?;
+    pictures::tapes(at, "python")?;
     let wheel = wheel(at, !is_quick)?;
     let python = environment(at, "python3", "tests", &["pytest", "python-tests"], &wheel)?;
     test(at, &python)?;
@@ -89,12 +89,12 @@ pub(crate) fn in_tests(at: &Workspace, command: &Cmd<'_>) -> Result<()> {
 /// Lets Python run pytest, which writes nothing.
 pub(crate) fn pytest<'a>(at: &Workspace, python: Cmd<'a>) -> Cmd<'a> {
     let pytest = python.args(["-B", "-m", "pytest", "--quiet", "-p", "no:cacheprovider"]);
-    pytest.env("RATEGATE_TAPES", at.target.join("tapes"))
+    pytest.env("RATEGATE_TAPES", at.target.join(pictures::tapes_of("python")))
 }
 
 /// Runs the tests and the examples in the documentation, of the installed package.
 fn test(at: &Workspace, python: &Path) -> Result<()> {
-    let tests = pytest(at, at.cmd(python)).env(conformance::RECORDS, conformance::folder(at));
+    let tests = pytest(at, at.cmd(python)).env(conformance::RECORDS, conformance::folder(at)?);
     in_tests(at, &tests.arg("."))?;
     let examples = pytest(at, at.cmd(python));
     let examples = examples.args(["--doctest-modules", "--doctest-glob=*.md"]);
