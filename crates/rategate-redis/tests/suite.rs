@@ -68,7 +68,7 @@ fn traffic_is_decided_as_by_the_core() {
 #[test]
 fn calendars_are_decided_as_by_the_core() {
     on_each(|arena| {
-        println!("{} of calendars compared", traffic::suite(arena, cases::calendars()))
+        println!("{} of calendars compared", traffic::suite(arena, cases::calendars()));
     });
 }
 
