@@ -362,7 +362,7 @@ fn words_of(end: &Result<Grant, AcquireError>) -> String {
     match end {
         Ok(grant) => granted(grant),
         Err(AcquireError::ExceedsCapacity(_)) => "never".to_owned(),
-        Err(AcquireError::TimeCannotHelp) => "denied".to_owned(),
+        Err(AcquireError::TimeCannotHelp | AcquireError::Held) => "denied".to_owned(),
         Err(AcquireError::TooLong(too_long)) => after("denied", Some(too_long.retry_after())),
         Err(AcquireError::DeadlinePassed) => "deadline-passed".to_owned(),
         Err(AcquireError::QueueFull) => "full".to_owned(),

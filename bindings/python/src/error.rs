@@ -55,7 +55,9 @@ pub(crate) fn raised(py: Python<'_>, error: impl Into<Error>) -> PyErr {
     };
     let class = match (&error, Code::of(&error)) {
         (Error::Acquire(AcquireError::DeadlinePassed), _) => &classes.deadline_passed,
-        (Error::Acquire(AcquireError::TimeCannotHelp), _) => &classes.time_cannot_help,
+        (Error::Acquire(AcquireError::TimeCannotHelp | AcquireError::Held), _) => {
+            &classes.time_cannot_help
+        }
         (Error::Acquire(AcquireError::Evicted), _) => &classes.evicted,
         (_, Code::TooLong) => {
             let retry_after_ns = error.retry_after().map(ns);

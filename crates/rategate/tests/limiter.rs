@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use rategate::error::{LimitError, ReconfigureError};
+use rategate::error::{ErrorKind, LimitError, ReconfigureError};
 use rategate::policy::{Ledger, Mode, Ratio};
 use rategate::{
-    AcquireError, AllOf, AnyPolicy, BackfillPool, Concurrency, Decision, Gcra, Limiter,
+    AcquireError, AllOf, AnyPolicy, BackfillPool, Concurrency, Decision, Error, Gcra, Limiter,
     ManualClock, Rate, SlidingLog, TryAcquireError, TwoTimeline,
 };
 use rategate_core::limit::Limit;
@@ -133,7 +133,12 @@ fn never_is_an_error_at_once() {
     let oven = Limiter::with_clock(Concurrency::new(1), clock);
     oven.acquire(1).unwrap();
     // It may be released at any time, but no instant is known.
-    assert_eq!(oven.reserve(1).unwrap_err(), AcquireError::TimeCannotHelp);
+    let pool = BackfillPool::new(1, Ratio::new(1, 1).unwrap(), None).unwrap();
+    let pool = Limiter::with_clock(pool, ManualClock::new());
+    for refused in [oven.reserve(1).map(drop), pool.reserve(1).map(drop)] {
+        let refused = refused.unwrap_err();
+        assert_eq!((refused, Error::from(refused).kind()), (AcquireError::Held, ErrorKind::NotYet));
+    }
     let deadline = Duration::ZERO;
     assert_eq!(oven.acquire_within(1, deadline), Err(AcquireError::DeadlinePassed));
     assert_eq!(oven.release(1), Ok(true));

@@ -30,7 +30,7 @@ impl StepReport {
     pub(crate) fn failed(error: &AcquireError) -> Self {
         match error {
             AcquireError::ExceedsCapacity(_) => Self::only(Outcome::Never),
-            AcquireError::TimeCannotHelp => Self::denied_for(None),
+            AcquireError::TimeCannotHelp | AcquireError::Held => Self::denied_for(None),
             AcquireError::TooLong(too_long) => Self::denied_for(Some(too_long.retry_after())),
             AcquireError::DeadlinePassed => Self::only(Outcome::DeadlinePassed),
             AcquireError::QueueFull => Self::only(Outcome::Full),

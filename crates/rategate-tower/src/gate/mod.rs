@@ -153,7 +153,7 @@ fn waited_for(
         Err(AcquireError::TooLong(late)) => {
             over_limit(limit, limit_request, Some(late.retry_after()))
         }
-        Err(AcquireError::TimeCannotHelp | AcquireError::DeadlinePassed) => {
+        Err(AcquireError::TimeCannotHelp | AcquireError::Held | AcquireError::DeadlinePassed) => {
             over_limit(limit, limit_request, limit.peek(limit_request.cost))
         }
         Err(AcquireError::QueueFull | AcquireError::Evicted) => refused(Reason::TooManyWaiting),

@@ -197,6 +197,7 @@ pub(super) fn refused(error: AcquireError) -> io::Error {
         // Callers of streams repeat a call that was "interrupted".
         AcquireError::ExceedsCapacity(_)
         | AcquireError::TimeCannotHelp
+        | AcquireError::Held
         | AcquireError::Interrupted => io::ErrorKind::Other,
     };
     io::Error::new(kind, AdapterError(error))

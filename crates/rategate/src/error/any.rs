@@ -143,6 +143,7 @@ const fn acquire_kind(error: &AcquireError) -> ErrorKind {
         AcquireError::ExceedsCapacity(_) | AcquireError::TimeCannotHelp => ErrorKind::Never,
         AcquireError::Interrupted => ErrorKind::Cancelled,
         AcquireError::TooLong(_)
+        | AcquireError::Held
         | AcquireError::DeadlinePassed
         | AcquireError::QueueFull
         | AcquireError::Evicted => ErrorKind::NotYet,

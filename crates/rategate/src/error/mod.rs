@@ -49,11 +49,11 @@ pub enum AcquireError {
     Closed,
     /// More permits than could ever pass together.
     ExceedsCapacity(ExceedsCapacity),
-    /// Time alone cannot help.
-    ///
-    /// Waiting would never end, because the rate is never. Or a start cannot be
-    /// [reserved](crate::Limiter::reserve), because permits come back only by a caller's act.
+    /// Waiting would never end, because the rate is never.
     TimeCannotHelp,
+    /// A start cannot be [reserved](crate::Limiter::reserve) now, because permits come back only by
+    /// a caller's act, and no time is known at which that happens. A later call may pass.
+    Held,
     /// The cancellation token of this wait was raised, before the wait or during it: see
     /// [`acquire_unless`](crate::Limiter::acquire_unless).
     Interrupted,
@@ -89,7 +89,8 @@ impl AcquireError {
     pub(crate) fn refused(refusal: Refusal, max_wait_ns: Option<u64>) -> Self {
         match refusal {
             Refusal::Exceeds(error) => Self::ExceedsCapacity(error),
-            Refusal::TimeCannotHelp | Refusal::Held => Self::TimeCannotHelp,
+            Refusal::TimeCannotHelp => Self::TimeCannotHelp,
+            Refusal::Held => Self::Held,
             Refusal::BeyondClock { wait_ns } => Self::TooLong(TooLong {
                 wait_ns,
                 retry_after_ns: wait_ns.saturating_sub(max_wait_ns.unwrap_or(0)),
@@ -208,7 +209,8 @@ impl fmt::Display for AcquireError {
         match self {
             Self::Closed => f.write_str(CLOSED),
             Self::ExceedsCapacity(error) => error.fmt(f),
-            Self::TimeCannotHelp => f.write_str("waiting would never end: time alone cannot help"),
+            Self::TimeCannotHelp => f.write_str("waiting would never end: the rate is never"),
+            Self::Held => f.write_str("permits come back only when callers return them: not yet"),
             Self::Interrupted => f.write_str("the wait was interrupted"),
             Self::TooLong(error) => error.fmt(f),
             Self::DeadlinePassed => f.write_str("the deadline has passed"),

@@ -247,13 +247,13 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
                 let refused = section.behind_all(|limit, requested_ns| {
                     refused(limit, requested_ns, permits, max_wait_ns, denial)
                 });
-                Err(refused.unwrap_or(AcquireError::TimeCannotHelp))
+                Err(refused.unwrap_or(AcquireError::Held))
             }
             Some(Err(error)) => Err(error.into()),
             None => {
                 // More than could ever pass will not pass later either.
                 section.limit().peek(section.now_ns, permits)?;
-                Err(AcquireError::TimeCannotHelp)
+                Err(AcquireError::Held)
             }
         })?
     }
@@ -300,13 +300,16 @@ fn refused<L: Limit>(
     max_wait_ns: Option<u64>,
     denial: verdict::Denial,
 ) -> AcquireError {
-    let Some(retry_after_ns) = denial.retry_after_ns else { return AcquireError::TimeCannotHelp };
     let opening = NonZeroU64::new(permits).map(|permits| limit.opening(requested_ns, permits));
+    if let Some(Err(refusal)) = opening {
+        return AcquireError::refused(refusal, max_wait_ns);
+    }
+    let Some(retry_after_ns) = denial.retry_after_ns.map(NonZeroU64::get) else {
+        return AcquireError::Held;
+    };
     let wait_ns = match opening {
         Some(Ok(opening)) => opening.start_ns.saturating_sub(requested_ns),
-        Some(Err(refusal)) => return AcquireError::refused(refusal, max_wait_ns),
-        None => retry_after_ns.get(),
+        _ => retry_after_ns,
     };
-    let retry_after_ns = retry_after_ns.get();
     AcquireError::TooLong(TooLong { wait_ns, retry_after_ns, bound: WaitBound::of(max_wait_ns) })
 }

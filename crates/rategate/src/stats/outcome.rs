@@ -69,6 +69,7 @@ impl Outcome {
             }
             Err(
                 AcquireError::TimeCannotHelp
+                | AcquireError::Held
                 | AcquireError::DeadlinePassed
                 | AcquireError::QueueFull
                 | AcquireError::Evicted,
