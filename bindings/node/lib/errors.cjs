@@ -20,7 +20,7 @@ class RateLimitError extends Error {
   }
 }
 
-/** The start lies past the timeout. Nothing was taken; later calls may pass. */
+/** The start lies past the timeout, or nobody knows when it is. Nothing was taken; later calls may pass. */
 class TooLong extends RateLimitError {
   constructor (message, waitNs, retryAfterNs) {
     super(message, 'TOO_LONG')
