@@ -1,8 +1,6 @@
 //! Calls as commands for a connection: of a function, or of the script for stores without
 //! functions.
 
-use std::num::NonZeroU64;
-
 use crate::library::{Library, Script, Verb};
 use crate::marker::Marker;
 
@@ -131,20 +129,8 @@ pub struct Settings {
 
 /// The default horizon, one minute; the clocks of servers that succeed each other are closer.
 pub const DEFAULT_HORIZON_US: u64 = 60_000_000;
-/// The maximum horizon, 35 years.
-const MAX_HORIZON_US: u64 = 1 << 50;
 
 impl Settings {
-    /// Sets how far a state may lie ahead of the store's clock, besides what its limit allows,
-    /// and still be trusted.
-    ///
-    /// It should cover how far the clock of a server that takes over may be behind. The maximum
-    /// is 35 years.
-    #[must_use]
-    pub fn with_horizon_us(self, horizon_us: NonZeroU64) -> Self {
-        Self { horizon_us: horizon_us.get().min(MAX_HORIZON_US), ..self }
-    }
-
     /// Sets the caller's time, in microseconds since 1970. Calls have the borders of calendar
     /// quotas around it.
     ///

@@ -45,13 +45,6 @@ impl Held {
         self.steps.last().map_or(0, |step| step.until_ns)
     }
 
-    /// Returns the instant at which the member next has less, and `true` if it has a smaller share
-    /// then. Returns `None` if it has nothing.
-    #[must_use]
-    pub fn next_change(&self) -> Option<(u64, bool)> {
-        Some((self.steps.first()?.until_ns, self.steps.len() > 1))
-    }
-
     /// Returns `true` if nothing is held, as of the last call of [`Self::end_one`].
     #[must_use]
     pub const fn is_empty(&self) -> bool {

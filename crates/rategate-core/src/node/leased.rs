@@ -419,12 +419,6 @@ impl<R: Clone> Leased<R> {
         self.lease_queue.units(now_ns.max(self.latest_ns))
     }
 
-    /// Returns `true` if a debit waits for its reply.
-    #[must_use]
-    pub const fn is_under_way(&self) -> bool {
-        self.under_way.is_some()
-    }
-
     /// Returns the lease config.
     #[must_use]
     pub const fn lease_config(&self) -> &LeaseConfig {

@@ -10,9 +10,7 @@ mod tree;
 use std::fmt;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
-use self::tree::{ByName, Found, Node, text};
+use self::tree::{ByName, Node, text};
 use crate::rule::{Counts, Rule};
 
 /// A tree of the rules of all domains.
@@ -206,23 +204,6 @@ impl Matcher {
     #[must_use]
     pub fn find_all(&self, domain: &[u8], entries: Entries<'_>) -> &[usize] {
         self.node(domain, entries).map_or(&[], |node| &node.rules)
-    }
-
-    /// Returns an order of these entries with which rules are found, and the indices of the rules.
-    /// If there are several such orders, the rule that is written first decides.
-    ///
-    /// Each node of the tree is visited once at most, so the cost is bounded by the rules.
-    #[must_use]
-    pub fn find_unordered<'m, 'e>(
-        &'m self,
-        domain: &str,
-        entries: &[(&'e [u8], &'e [u8])],
-    ) -> Found<'m, 'e> {
-        let mut left: SmallVec<[_; 4]> = entries.iter().copied().collect();
-        let mut order = SmallVec::new();
-        let mut best = None;
-        self.domains.get(domain)?.search(&mut left, &mut order, &mut best);
-        best
     }
 
     /// Returns `true` if any item can come under several rules, or under one that [`Self::find`]

@@ -56,8 +56,8 @@ pub use self::request::{Inline, Item, MAX_ITEMS, Override, Request, Target, Verb
 use self::reservation::Reservations;
 pub use self::reservation::{Cost, DEFAULT_TTL, MAX_TTL, MEMORY, ReservationCounts, Reserved};
 pub use self::snapshot::{
-    Keeper, KeeperSettings, KeeperStats, NotRestored, OnCorruptSnapshot, Restored, Saved, Saver,
-    Started, StateError, Unreadable,
+    Keeper, KeeperSettings, KeeperStats, NotRestored, Restored, Saved, Saver, StateError,
+    Unreadable,
 };
 use self::stores::Remotes;
 pub(crate) use self::stores::{LOGS_FORGET, check_storable};

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use super::{StartError, unix_ns, unix_s};
 use crate::config::{self, Layers, Loaded, Problem, Watch, settings};
 use crate::engine::{
-    self, Compiled, Engine, Keeper, KeeperSettings, Restored, Saver, Shared, Started, Stores,
+    self, Compiled, Engine, Keeper, KeeperSettings, Restored, Saver, Shared, Stores,
 };
 use crate::low_priority::low_priority;
 use crate::observe::{self, Observe};
@@ -158,20 +158,10 @@ pub(super) fn start_persistence(
     kept: &settings::Snapshot,
     engine: &Engine<MonotonicClock>,
 ) -> Result<Saver, StartError> {
-    let settings = KeeperSettings {
-        path: kept.path.clone(),
-        downtime: Downtime::Wall,
-        on_corrupt: kept.when_torn,
-    };
+    let settings = KeeperSettings { path: kept.path.clone(), downtime: Downtime::Wall };
     let keeper = Arc::new(Keeper::new(settings));
-    match keeper.start(engine).map_err(|error| StartError::Counters(error.to_string()))? {
-        Started::First => {}
-        Started::Restored(restored) => log_restored(&restored),
-        Started::Lost { why, kept } => {
-            let kept = kept.map_or_else(|| "nowhere".to_owned(), |path| path.display().to_string());
-            tracing::error!(%why, kept, "the saved counters are lost");
-        }
-    }
+    let restored = keeper.start(engine).map_err(|error| StartError::Counters(error.to_string()))?;
+    restored.iter().for_each(log_restored);
     Ok(keeper.run(engine, kept.every, |saved| match saved {
         Ok(saved) => tracing::debug!(?saved, "counters are saved"),
         Err(error) => tracing::error!(%error, "counters cannot be saved"),

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rategate_server::engine::{OnCorruptSnapshot, Started, StateError, Unreadable, Verb};
+use rategate_server::engine::{StateError, Unreadable, Verb};
 
 use crate::engine::common::{TestEngine, bucket, per_minute, remaining, take};
 use crate::state::{burst, bytes_of, engine_at, engine_now, engine_of, keeper};
@@ -23,7 +23,7 @@ fn used() -> TestEngine {
 fn is_refused(path: &PathBuf, bytes: &[u8], what: &str) {
     fs::write(path, bytes).unwrap();
     let (after, _) = engine_at(rules(), 0);
-    let refused = keeper(path, OnCorruptSnapshot::Refuse).start(&after);
+    let refused = keeper(path).start(&after);
     match refused {
         Err(StateError::Unreadable { path: named, .. }) => assert_eq!(&named, path),
         other => panic!("{what}: {other:?}"),
@@ -42,10 +42,7 @@ fn a_file_that_ends_early_is_refused() {
     }
     fs::write(&path, &bytes).unwrap();
     let (after, _) = engine_at(rules(), 0);
-    assert!(matches!(
-        keeper(&path, OnCorruptSnapshot::Refuse).start(&after),
-        Ok(Started::Restored(_))
-    ));
+    assert!(matches!(keeper(&path).start(&after), Ok(Some(_))));
     assert_eq!(remaining(&after, "who=ann"), 0);
 }
 
@@ -83,7 +80,7 @@ fn foreign_files_are_refused() {
     let why = |bytes: &[u8]| {
         fs::write(&path, bytes).unwrap();
         let (after, _) = engine_at(rules(), 0);
-        match keeper(&path, OnCorruptSnapshot::Refuse).start(&after) {
+        match keeper(&path).start(&after) {
             Err(StateError::Unreadable { why, .. }) => why,
             other => panic!("{other:?}"),
         }
@@ -117,57 +114,18 @@ fn contents_of_an_unknown_kind_are_refused() {
     is_refused(&path, &bytes, "an unknown owner");
 }
 
-/// With `Fresh` all counters start afresh, and the file is kept, also the next one.
-#[test]
-fn all_begins_anew_if_so_chosen() {
-    let home = tempfile::tempdir().unwrap();
-    let path = home.path().join("state");
-    for bad in ["state.bad", "state.bad1"] {
-        fs::write(&path, "nonsense").unwrap();
-        let (after, _) = engine_at(rules(), 0);
-        let Started::Lost { kept, .. } =
-            keeper(&path, OnCorruptSnapshot::Fresh).start(&after).unwrap()
-        else {
-            panic!()
-        };
-        assert_eq!(kept, Some(home.path().join(bad)));
-        assert_eq!(fs::read_to_string(home.path().join(bad)).unwrap(), "nonsense");
-        assert!(!path.exists());
-        assert_eq!(remaining(&after, "who=ann"), 10);
-    }
-}
-
-/// At most ten damaged files are kept: the first nine and the last one.
-#[test]
-fn of_files_that_are_no_good_ten_are_kept() {
-    let home = tempfile::tempdir().unwrap();
-    let path = home.path().join("state");
-    for nth in 0..13 {
-        fs::write(&path, format!("nonsense {nth}")).unwrap();
-        let (after, _) = engine_at(rules(), 0);
-        let fresh = keeper(&path, OnCorruptSnapshot::Fresh);
-        assert!(matches!(fresh.start(&after), Ok(Started::Lost { .. })));
-    }
-    let read = |nth: &str| fs::read_to_string(home.path().join(format!("state.bad{nth}")));
-    let names = ["", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
-    let kept = names.map(|nth| read(nth).unwrap());
-    let of = [0, 1, 2, 3, 4, 5, 6, 7, 8, 12].map(|nth| format!("nonsense {nth}"));
-    assert_eq!(kept, of);
-    assert!(read("10").is_err());
-}
-
 /// No directory, a read-only one, a full disk: the error is reported and counted, and the service
 /// continues.
 #[test]
 fn what_cannot_be_saved_is_counted() {
     let home = tempfile::tempdir().unwrap();
     let engine = used();
-    let missing = keeper(&home.path().join("no/state"), OnCorruptSnapshot::Refuse);
+    let missing = keeper(&home.path().join("no/state"));
     let Err(StateError::Io { doing: "create", .. }) = missing.save(&engine) else { panic!() };
     // A directory in the place of the new file.
     let path = home.path().join("state");
     fs::create_dir(home.path().join("state.new")).unwrap();
-    let taken = keeper(&path, OnCorruptSnapshot::Refuse);
+    let taken = keeper(&path);
     assert!(matches!(taken.save(&engine), Err(StateError::Io { doing: "create", .. })));
     fs::remove_dir(home.path().join("state.new")).unwrap();
     assert!(taken.save(&engine).is_ok());
@@ -199,13 +157,13 @@ fn what_cannot_be_saved_is_counted() {
 fn what_cannot_be_opened_is_no_first_start() {
     let home = tempfile::tempdir().unwrap();
     let (after, _) = engine_at(rules(), 0);
-    assert!(keeper(home.path(), OnCorruptSnapshot::Refuse).start(&after).is_err());
+    assert!(keeper(home.path()).start(&after).is_err());
 }
 
 /// Asserts that a file is refused by an engine in which the counters of a rule do not fit: what its
 /// keys have left would be unknown.
 fn is_misfit(path: &Path, after: &TestEngine, of: &str) {
-    let refused = keeper(path, OnCorruptSnapshot::Refuse).start(after).unwrap_err();
+    let refused = keeper(path).start(after).unwrap_err();
     let reported = refused.to_string();
     for part in [&path.display().to_string(), of, "capacity", "without the file"] {
         assert!(reported.contains(part), "{reported}");
@@ -226,12 +184,8 @@ fn more_keys_than_a_rule_has_capacity_for_are_refused() {
     for key in 0..50 {
         assert!(take(&before, &[(&format!("who={key}"), 10)]));
     }
-    let _ = keeper(&path, OnCorruptSnapshot::Refuse).save(&before).unwrap();
+    let _ = keeper(&path).save(&before).unwrap();
     is_misfit(&path, &engine_at(rules(10), 0).0, "the rule `small`");
-    let (after, _) = engine_at(rules(10), 0);
-    let started = keeper(&path, OnCorruptSnapshot::Fresh).start(&after).unwrap();
-    assert!(matches!(started, Started::Lost { kept: Some(_), .. }), "{started:?}");
-    assert_eq!(remaining(&after, "who=1"), 10);
 }
 
 /// Fewer keys of limits that come with calls than before, and fewer such limits.
@@ -239,7 +193,7 @@ fn more_keys_than_a_rule_has_capacity_for_are_refused() {
 fn more_limits_that_come_with_calls_than_may_be_are_refused() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("state");
-    let save = |engine: &TestEngine| keeper(&path, OnCorruptSnapshot::Refuse).save(engine).unwrap();
+    let save = |engine: &TestEngine| keeper(&path).save(engine).unwrap();
     let before = engine_of(1_000, 62, 0);
     for key in 0..200_u32 {
         let _ = before.inline(burst(8), &key.to_le_bytes(), Verb::Take, 8).unwrap();
@@ -260,12 +214,12 @@ fn a_file_has_one_keeper() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("state");
     let engine = used();
-    let first = keeper(&path, OnCorruptSnapshot::Refuse);
-    assert!(matches!(first.start(&engine), Ok(Started::First)));
-    assert!(matches!(first.start(&engine), Ok(Started::First)), "its own");
-    let second = keeper(&path, OnCorruptSnapshot::Fresh);
+    let first = keeper(&path);
+    assert!(matches!(first.start(&engine), Ok(None)));
+    assert!(matches!(first.start(&engine), Ok(None)), "its own");
+    let second = keeper(&path);
     let reported = second.start(&engine).unwrap_err().to_string();
     assert!(reported.contains("another process"), "{reported}");
     drop(first);
-    assert!(matches!(second.start(&engine), Ok(Started::First)));
+    assert!(matches!(second.start(&engine), Ok(None)));
 }

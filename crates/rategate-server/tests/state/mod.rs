@@ -13,9 +13,7 @@ use std::time::Duration;
 
 use rategate::ManualClock;
 use rategate::snapshot::Downtime;
-use rategate_server::engine::{
-    Engine, EngineSettings, Inline, Keeper, KeeperSettings, OnCorruptSnapshot, Verb,
-};
+use rategate_server::engine::{Engine, EngineSettings, Inline, Keeper, KeeperSettings, Verb};
 use rategate_server::rule::{Rule, RuleSet};
 
 use crate::engine::common::{MONDAY, TestEngine};
@@ -36,9 +34,8 @@ fn engine_now(rules: Vec<Rule>) -> (TestEngine, ManualClock) {
     engine_at(rules, 0)
 }
 
-fn keeper(path: &Path, on_corrupt: OnCorruptSnapshot) -> Keeper {
-    let (path, downtime) = (path.to_path_buf(), Downtime::Wall);
-    Keeper::new(KeeperSettings { path, downtime, on_corrupt })
+fn keeper(path: &Path) -> Keeper {
+    Keeper::new(KeeperSettings { path: path.to_path_buf(), downtime: Downtime::Wall })
 }
 
 fn bytes_of(engine: &TestEngine) -> Vec<u8> {

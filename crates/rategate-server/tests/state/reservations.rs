@@ -11,8 +11,8 @@ use rategate::charge::Settled;
 use rategate::snapshot::Downtime;
 use rategate_server::config::load_text;
 use rategate_server::engine::{
-    Cost, Engine, EngineSettings, Item, NotRestored, OnCorruptSnapshot, Request, Reserved,
-    Restored, Target, UniqueId, Verb, Verdict,
+    Cost, Engine, EngineSettings, Item, NotRestored, Request, Reserved, Restored, Target, UniqueId,
+    Verb, Verdict,
 };
 use rategate_server::rule::RuleSet;
 
@@ -39,7 +39,7 @@ impl File {
     /// Returns the file of a process that has ended.
     fn of(engine: &TestEngine) -> Self {
         let file = Self(tempfile::tempdir().unwrap());
-        let keeper = Arc::new(keeper(&file.path(), OnCorruptSnapshot::Refuse));
+        let keeper = Arc::new(keeper(&file.path()));
         keeper.run(engine, Duration::from_secs(3_600), |_| {}).unwrap().stop();
         file
     }

@@ -5,22 +5,13 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use rategate::Clock as _;
-use rategate_server::engine::{
-    EngineError, Item, NotRestored, OnCorruptSnapshot, Override, Restored, Started, Target, Verb,
-};
+use rategate_server::engine::{EngineError, Item, NotRestored, Override, Target, Verb};
 use rategate_server::rule::{Limit, Scheduled, Unit};
 
 use crate::engine::common::{
     MONDAY, SECOND, TestEngine, bucket, decide, per_minute, remaining, take,
 };
 use crate::state::{burst, engine_at, engine_now, keeper, left};
-
-fn restored(started: Started) -> Restored {
-    match started {
-        Started::Restored(restored) => restored,
-        other => panic!("{other:?}"),
-    }
-}
 
 fn of_window(engine: &TestEngine, verb: Verb, permits: u64) -> u64 {
     let entries = [(&b"own"[..], &b"x"[..])];
@@ -44,12 +35,12 @@ fn counters_go_on() {
     let _ = before.inline(burst(9), b"x", Verb::Take, 2).unwrap();
     let _ = of_window(&before, Verb::Take, 6);
     let saved_at_ns = clock.now_ns();
-    let saved = keeper(&path, OnCorruptSnapshot::Refuse).save(&before).unwrap();
+    let saved = keeper(&path).save(&before).unwrap();
     assert_eq!(saved.keys, 6);
     assert_eq!(saved.bytes, std::fs::metadata(&path).unwrap().len());
 
     let (after, clock) = engine_at(rules(), 23 * SECOND);
-    let reported = restored(keeper(&path, OnCorruptSnapshot::Refuse).start(&after).unwrap());
+    let reported = keeper(&path).start(&after).unwrap().unwrap();
     assert_eq!((reported.keys, reported.rules.len(), reported.others.len()), (6, 2, 0));
     assert!(reported.is_same_config);
     assert_eq!(reported.saved_at_ns, saved_at_ns);
@@ -81,7 +72,7 @@ fn rules_that_have_changed() {
     for item in ["a=x", "b=x", "c=x", "d=x"] {
         assert!(take(&before, &[(item, 10)]));
     }
-    let _ = keeper(&path, OnCorruptSnapshot::Refuse).save(&before).unwrap();
+    let _ = keeper(&path).save(&before).unwrap();
     let (after, _) = engine_at(
         vec![
             bucket("larger", &["a"], 20),
@@ -90,7 +81,7 @@ fn rules_that_have_changed() {
         ],
         0,
     );
-    let reported = restored(keeper(&path, OnCorruptSnapshot::Refuse).start(&after).unwrap());
+    let reported = keeper(&path).start(&after).unwrap().unwrap();
     assert_eq!(reported.rules, [Arc::<str>::from("larger")]);
     let why = |name: &str| &reported.others.iter().find(|(of, _)| **of == *name).unwrap().1;
     assert!(matches!(why("kind"), NotRestored::OtherPolicy));
@@ -111,9 +102,9 @@ fn limits_that_came_with_calls_keep_their_places() {
     for nth in 0..62 {
         let _ = before.inline(burst(100 + nth), b"x", Verb::Take, 100).unwrap();
     }
-    let _ = keeper(&path, OnCorruptSnapshot::Refuse).save(&before).unwrap();
+    let _ = keeper(&path).save(&before).unwrap();
     let (after, clock) = engine_at(Vec::new(), 10 * SECOND);
-    let _ = restored(keeper(&path, OnCorruptSnapshot::Refuse).start(&after).unwrap());
+    let _ = keeper(&path).start(&after).unwrap().unwrap();
     let one_more = || after.inline(burst(1), b"x", Verb::Take, 1);
     clock.advance(Duration::from_nanos(80 * SECOND));
     assert_eq!(one_more(), Err(EngineError::TooManyLimits { max: 62 }));
@@ -132,10 +123,10 @@ fn calls_before_the_restart_count() {
     let rules = || vec![bucket("b", &["who"], 10)];
     let (before, _) = engine_now(rules());
     assert!(take(&before, &[("who=ann", 10)]));
-    let _ = keeper(&path, OnCorruptSnapshot::Refuse).save(&before).unwrap();
+    let _ = keeper(&path).save(&before).unwrap();
     let (after, _) = engine_at(rules(), 0);
     assert!(take(&after, &[("who=ann", 1)]));
-    let reported = restored(keeper(&path, OnCorruptSnapshot::Refuse).start(&after).unwrap());
+    let reported = keeper(&path).start(&after).unwrap().unwrap();
     assert!(matches!(reported.others[..], [(_, NotRestored::InUse)]));
 }
 
@@ -145,8 +136,8 @@ fn a_thread_saves() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("state");
     let (engine, _) = engine_now(vec![bucket("b", &["who"], 10)]);
-    let keeper = Arc::new(keeper(&path, OnCorruptSnapshot::Refuse));
-    assert!(matches!(keeper.start(&engine).unwrap(), Started::First));
+    let keeper = Arc::new(keeper(&path));
+    assert!(keeper.start(&engine).unwrap().is_none());
     let (sender, reported) = mpsc::channel();
     let on_saved = move |saved: &Result<_, _>| {
         let _ = sender.send(saved.is_ok());
@@ -162,7 +153,7 @@ fn a_thread_saves() {
     assert_eq!(keeper.stats().keys, 1);
     assert_eq!(keeper.stats().saved_at_ns, MONDAY);
     let (after, _) = engine_at(vec![bucket("b", &["who"], 10)], 0);
-    let _ = restored(keeper.start(&after).unwrap());
+    let _ = keeper.start(&after).unwrap().unwrap();
     assert_eq!(remaining(&after, "who=ann"), 0);
 }
 
@@ -192,9 +183,9 @@ fn a_limit_of_other_hours_is_kept() {
     clock.advance(Duration::from_nanos(4 * SECOND));
     before.tick(clock.now_ns());
     assert!(take(&before, &[("who=ann", 10)]), "free");
-    let _ = keeper(&path, OnCorruptSnapshot::Refuse).save(&before).unwrap();
+    let _ = keeper(&path).save(&before).unwrap();
     let (after, clock) = engine_at(rules(), 62 * SECOND);
-    let reported = restored(keeper(&path, OnCorruptSnapshot::Refuse).start(&after).unwrap());
+    let reported = keeper(&path).start(&after).unwrap().unwrap();
     assert!(reported.others.is_empty(), "{reported:?}");
     // Its hour, by a wall clock that was set back.
     after.tick(MONDAY + SECOND);

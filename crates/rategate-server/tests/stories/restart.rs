@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rategate::snapshot::Downtime;
 use rategate_server::config::load_text;
-use rategate_server::engine::{Keeper, KeeperSettings, OnCorruptSnapshot};
+use rategate_server::engine::{Keeper, KeeperSettings};
 
 use super::{Story, cut, nanoseconds};
 use crate::engine::common::SMALL;
@@ -56,8 +56,7 @@ impl Story {
             ("exactly", Some(text)) => Downtime::Exactly(time(text)),
             _ => Downtime::Wall,
         };
-        let on_corrupt = OnCorruptSnapshot::Refuse;
-        let keeper = Keeper::new(KeeperSettings { path: path.clone(), downtime, on_corrupt });
+        let keeper = Keeper::new(KeeperSettings { path: path.clone(), downtime });
         match verb {
             "save" => drop(keeper.save(self.server(server)).unwrap()),
             "end" => {

@@ -15,7 +15,6 @@ use serde::{Deserialize, Deserializer};
 use super::Secret;
 use crate::config::rules::Reader;
 use crate::config::text::{Grammar, OneOrMore, Text, one_or_more, plain, text};
-use crate::engine::OnCorruptSnapshot;
 
 /// The store of counters that several processes share.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -79,10 +78,6 @@ pub struct Snapshot {
     #[serde(default = "every_minute", deserialize_with = "text")]
     #[schemars(with = "Text<Duration>")]
     pub every: Duration,
-    /// The behaviour if it cannot be restored. Default: "refuse", which does not start. "fresh"
-    /// starts with each limit unused.
-    #[serde(default)]
-    pub when_torn: OnCorruptSnapshot,
 }
 
 const fn every_minute() -> Duration {

@@ -7,7 +7,7 @@ use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use super::MAX_RULES_PER_MATCH;
-use crate::rule::{Entry, NamedEntries, Value, is_like};
+use crate::rule::{Entry, Value, is_like};
 
 /// A map by names of the configuration. Callers look names up and add none, so its hash need not
 /// withstand them.
@@ -28,9 +28,6 @@ struct Choices {
     patterns: Vec<(Arc<str>, Node)>,
     any: Option<Box<Node>>,
 }
-
-/// Keys and values with the rules that are found by them.
-pub(super) type Found<'m, 'e> = Option<(NamedEntries<'e>, &'m [usize])>;
 
 impl Node {
     /// Adds a rule below this node, or returns the first rule there if there are too many. Sets
@@ -70,34 +67,6 @@ impl Node {
             node = node.next.get(text(key)?)?.choose(value)?;
         }
         Some(node)
-    }
-
-    /// Searches below this node, with the entries that are `left`. Keeps the first rule in `best`.
-    pub(super) fn search<'m, 'e>(
-        &'m self,
-        left: &mut NamedEntries<'e>,
-        order: &mut NamedEntries<'e>,
-        best: &mut Found<'m, 'e>,
-    ) {
-        if left.is_empty() {
-            let first = |rules: &[usize]| rules.first().copied().unwrap_or(usize::MAX);
-            let known = best.as_ref().map_or(usize::MAX, |(_, rules)| first(rules));
-            if first(&self.rules) < known {
-                *best = Some((order.clone(), &self.rules));
-            }
-            return;
-        }
-        for index in 0..left.len() {
-            let Some(&(key, value)) = left.get(index) else { return };
-            let next = text(key).and_then(|key| self.next.get(key)?.choose(value));
-            if let Some(next) = next {
-                left.remove(index);
-                order.push((key, value));
-                next.search(left, order, best);
-                order.pop();
-                left.insert(index, (key, value));
-            }
-        }
     }
 }
 

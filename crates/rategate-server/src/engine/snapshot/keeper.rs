@@ -1,7 +1,7 @@
 //! Persistence of an engine's counters in a file: restored at the start, saved at intervals and
 //! at the end.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -17,7 +17,7 @@ use super::error::StateError;
 use super::{Restored, Saved};
 use crate::engine::Engine;
 
-/// The settings of persistence: the file, and the behaviour when it is lost.
+/// The settings of persistence.
 #[derive(Clone, Debug)]
 pub struct KeeperSettings {
     /// The path of the file. Its directory must exist; the new file is created in it with the
@@ -25,35 +25,6 @@ pub struct KeeperSettings {
     pub path: PathBuf,
     /// The part of the time between two processes that counts.
     pub downtime: Downtime,
-    /// The behaviour of a start with a damaged file.
-    pub on_corrupt: OnCorruptSnapshot,
-}
-
-/// The behaviour of a start with a snapshot that cannot be read completely.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum OnCorruptSnapshot {
-    /// Start with each limit unused. The file is kept with the suffix `.bad`. `"fresh"`.
-    Fresh,
-    /// Do not start. `"refuse"`.
-    #[default]
-    Refuse,
-}
-
-/// The result of a start.
-#[derive(Debug)]
-pub enum Started {
-    /// There was no file: the first start.
-    First,
-    /// Counters were restored.
-    Restored(Restored),
-    /// Counters were lost.
-    Lost {
-        /// The cause.
-        why: StateError,
-        /// The path of the damaged file, if it could be kept.
-        kept: Option<PathBuf>,
-    },
 }
 
 /// The counts of a keeper so far.
@@ -83,9 +54,6 @@ pub struct Keeper {
     saving: Mutex<()>,
 }
 
-/// The maximum number of damaged files that are kept.
-const MAX_BACKUPS: u32 = 10;
-
 impl Keeper {
     /// Creates a keeper that has done nothing yet.
     #[must_use]
@@ -93,8 +61,8 @@ impl Keeper {
         Self { settings, stats: Mutex::default(), lock: OnceLock::new(), saving: Mutex::new(()) }
     }
 
-    /// Restores the saved counters, or does what the settings say if they are lost. To be called
-    /// when the rules have been loaded and before the first request.
+    /// Restores the saved counters. Returns `None` at the first start, when there is no file. To be
+    /// called when the rules have been loaded and before the first request.
     ///
     /// From then on the file belongs to this keeper: another one that starts with it is refused,
     /// in any process. For that, a file with the suffix `.lock` is locked; it remains when the
@@ -103,26 +71,13 @@ impl Keeper {
     /// # Errors
     ///
     /// Returns [`StateError`] if the server should not start: because of another keeper, a
-    /// missing directory, or [`OnCorruptSnapshot::Refuse`].
+    /// missing directory, or a file that is damaged or does not fit. The file is left as it is.
     pub fn start<C: Clock + Clone + 'static>(
         &self,
         engine: &Engine<C>,
-    ) -> Result<Started, StateError> {
-        let KeeperSettings { path, downtime, on_corrupt } = &self.settings;
+    ) -> Result<Option<Restored>, StateError> {
         self.lock()?;
-        let why = match engine.restore(path, *downtime) {
-            Ok(None) => return Ok(Started::First),
-            Ok(Some(restored)) => return Ok(Started::Restored(restored)),
-            Err(why) => why,
-        };
-        match on_corrupt {
-            OnCorruptSnapshot::Refuse => Err(why),
-            OnCorruptSnapshot::Fresh => {
-                let bad = self.free_name();
-                let kept = fs::rename(path, &bad).is_ok().then_some(bad);
-                Ok(Started::Lost { why, kept })
-            }
-        }
+        engine.restore(&self.settings.path, self.settings.downtime)
     }
 
     fn lock(&self) -> Result<(), StateError> {
@@ -206,21 +161,6 @@ impl Keeper {
             .and_then(|directory| directory.sync_all())
             .map_err(failed("sync the directory", directory))?;
         Ok(saved)
-    }
-
-    /// Returns a free name for a damaged file: with the suffix `.bad`, or `.bad` and a number.
-    fn free_name(&self) -> PathBuf {
-        let name = |number: u32| match number {
-            0 => with_suffix(&self.settings.path, "bad"),
-            _ => with_suffix(&self.settings.path, &format!("bad{number}")),
-        };
-        let last = MAX_BACKUPS.saturating_sub(1);
-        let free = (0..last).map(name).find(|path| !path.exists());
-        free.unwrap_or_else(|| {
-            let last = name(last);
-            let _ = fs::remove_file(&last);
-            last
-        })
     }
 
     /// Returns the counts of the keeper so far.

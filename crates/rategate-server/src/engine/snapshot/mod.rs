@@ -39,7 +39,7 @@ use rategate_core::span::whole_ns;
 pub(super) use self::error::TableError;
 pub use self::error::{NotRestored, StateError, Unreadable};
 use self::file::{Contents, Entry, Input, Output, TableOwner};
-pub use self::keeper::{Keeper, KeeperSettings, KeeperStats, OnCorruptSnapshot, Saver, Started};
+pub use self::keeper::{Keeper, KeeperSettings, KeeperStats, Saver};
 use super::Engine;
 use super::counters::ActiveRule;
 use super::live::Live;
