@@ -9,7 +9,7 @@ use std::ops::Range;
 use rategate::store::{LeaseId, Verdict};
 use rategate_core::error::ExceedsCapacity;
 
-use crate::command::{Command, Settings, number};
+use crate::command::{Command, HORIZON_US, Settings, number};
 use crate::error::{ReplyError, RequestError};
 use crate::key::Key;
 use crate::library::Verb;
@@ -281,7 +281,7 @@ pub(crate) fn row_number(rows: &mut Vec<Row>, row: Row) -> u64 {
 
 /// Returns the arguments that every call begins with.
 pub(crate) fn head(settings: Settings, rows: &[Row]) -> Vec<Vec<u8>> {
-    let mut args = vec![Vec::new(), Vec::new(), number(settings.horizon_us())];
+    let mut args = vec![Vec::new(), Vec::new(), number(HORIZON_US)];
     args.push(number(u64::try_from(rows.len()).unwrap_or(u64::MAX)));
     for row in rows {
         args.push(vec![row.letter]);

@@ -121,38 +121,28 @@ pub(crate) enum Callee<'a> {
 }
 
 /// The settings that all calls share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    horizon_us: u64,
     around_us: u64,
 }
 
-/// The default horizon, one minute; the clocks of servers that succeed each other are closer.
-pub const DEFAULT_HORIZON_US: u64 = 60_000_000;
+/// How far a state may lie ahead of the store's clock, besides what its limit allows, and still be
+/// trusted: one minute. The clocks of servers that succeed each other are closer.
+pub const HORIZON_US: u64 = 60_000_000;
 
 impl Settings {
-    /// Sets the caller's time, in microseconds since 1970. Calls have the borders of calendar
-    /// quotas around it.
+    /// Returns settings with the caller's time, in microseconds since 1970. Calls have the borders of
+    /// calendar quotas around it.
     ///
     /// It decides nothing. If it is wrong by more than a window, the store [says its
     /// time](crate::refusal::ServerRefusal::OtherTime). Other limits do not need it.
     #[must_use]
-    pub const fn around_us(self, around_us: u64) -> Self {
-        Self { around_us, ..self }
+    pub const fn around_us(around_us: u64) -> Self {
+        Self { around_us }
     }
 
     pub(crate) const fn time_us(self) -> u64 {
         self.around_us
-    }
-
-    pub(crate) const fn horizon_us(self) -> u64 {
-        self.horizon_us
-    }
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { horizon_us: DEFAULT_HORIZON_US, around_us: 0 }
     }
 }
 

@@ -58,7 +58,7 @@
 //!   [`limit`] for the ranges. Nothing rounds; a limit that does not fit is refused when it is
 //!   made.
 //! * **One clock**, the store's. A store that takes over with a clock that is behind denies more,
-//!   never less. A state further ahead than its limit and a [horizon](command::Settings) allow
+//!   never less. A state further ahead than its limit and a [horizon](command::HORIZON_US) allow
 //!   counts as if all permits had just been taken;
 //!   [`Decoded::corrected`](reply::Decoded::corrected) counts those.
 //! * **No garbage**: every key expires once its limit has fully recovered.

@@ -57,7 +57,7 @@ impl Caller {
         batch.try_acquire(plan, key, 1, Extra::default()).unwrap();
         for _ in 0..2 {
             let around_us = now_us.checked_add_signed(self.ahead_us).unwrap();
-            let command = batch.decide(Settings::default().around_us(around_us)).at_us(now_us);
+            let command = batch.decide(Settings::around_us(around_us)).at_us(now_us);
             let reply = store.client.call(&command.fcall(Library::DEBUG));
             let Reply::Error(line) = reply else {
                 let mut content = batch.read(&value(&reply)).unwrap().content;
@@ -279,7 +279,7 @@ fn a_call_around_another_time_takes_nothing() {
         let (plan, key) = (Plan::new(limits).unwrap(), key("k"));
         let mut batch = Batch::new();
         batch.try_acquire(&plan, &key, 2, Extra::default()).unwrap();
-        let settings = Settings::default().around_us(NOW_US + 100 * DAY_US);
+        let settings = Settings::around_us(NOW_US + 100 * DAY_US);
         let command = batch.decide(settings).at_us(NOW_US);
         let reply = store.client.call(&command.fcall(Library::DEBUG));
         let Reply::Error(line) = reply else { panic!("{reply:?}") };
@@ -305,7 +305,7 @@ fn a_debt_is_bounded_by_the_window_that_the_store_picks() {
             {
                 let mut charges = Charges::new();
                 charges.push(&plan, &key(name), 5_000, (debt, None)).unwrap();
-                let settings = Settings::default().around_us(around_us);
+                let settings = Settings::around_us(around_us);
                 let reply = store.send(charges.command(settings), now_us);
                 let seen = charges.read(&reply).unwrap().content.remove(0).unwrap();
                 assert_eq!(seen.charged, expected, "{name}, at {now_us} us");
@@ -335,7 +335,7 @@ fn a_debt_that_moves_to_longer_windows_is_kept_for_their_time() {
         let mut charges = Charges::new();
         charges.push(&day, &key("k"), 1, (Debt::CARRIED, None)).unwrap();
         charges.push(&year, &key("k"), 44, (Debt::CARRIED, None)).unwrap();
-        let reply = store.send(charges.command(Settings::default().around_us(NOW_US)), NOW_US);
+        let reply = store.send(charges.command(Settings::around_us(NOW_US)), NOW_US);
         let debt = charges.read(&reply).unwrap().content.remove(1).unwrap().charged.debt;
         assert_eq!(debt, 35);
         for (years, debt) in [(1, 25), (3, 5), (4, 0)] {

@@ -7,7 +7,6 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use crate::batch::MAX_DECISIONS;
-use crate::command::Settings;
 use crate::library::Library;
 
 /// The default time a request may take.
@@ -112,7 +111,6 @@ pub struct Config {
     pub(crate) batch: usize,
     pub(crate) rounds: usize,
     pub(crate) is_within_memory: bool,
-    pub(crate) settings: Settings,
     pub(crate) warn: Option<Warn>,
     #[cfg(feature = "tls")]
     pub(crate) tls: super::tls::Pem,
@@ -161,7 +159,6 @@ impl Config {
             batch: DEFAULT_BATCH,
             rounds: DEFAULT_ROUNDS,
             is_within_memory: false,
-            settings: Settings::default(),
             warn: None,
             #[cfg(feature = "tls")]
             tls: super::tls::Pem::default(),
@@ -246,12 +243,6 @@ impl Config {
     #[must_use]
     pub fn within_memory(self) -> Self {
         Self { is_within_memory: true, ..self }
-    }
-
-    /// Sets the settings that all calls share.
-    #[must_use]
-    pub fn settings(self, settings: Settings) -> Self {
-        Self { settings, ..self }
     }
 
     /// Sets the callback for warnings to the operator.

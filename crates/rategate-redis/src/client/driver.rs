@@ -88,7 +88,6 @@ impl Driver {
         };
         let encoder = Encoder {
             keys: keys.clone(),
-            settings: config.settings,
             is_within_memory: config.is_within_memory,
             is_cluster: config.is_cluster(),
         };

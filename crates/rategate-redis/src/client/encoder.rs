@@ -17,7 +17,6 @@ use crate::returns::{self, Refunds};
 /// The settings that all calls of a driver share.
 pub(crate) struct Encoder {
     pub(crate) keys: KeySpace,
-    pub(crate) settings: Settings,
     pub(crate) is_within_memory: bool,
     pub(crate) is_cluster: bool,
 }
@@ -35,7 +34,7 @@ impl Encoder {
         shape: Shape,
         around_us: u64,
     ) -> Result<Command, RequestError> {
-        let settings = self.settings.around_us(around_us);
+        let settings = Settings::around_us(around_us);
         match shape {
             Shape::Refund => return self.refunds(items, settings),
             Shape::Charge => return self.charges(items, settings),

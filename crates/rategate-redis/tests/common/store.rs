@@ -57,7 +57,7 @@ impl Store {
     }
 
     pub(crate) fn answer(&mut self, batch: &Batch<'_>, now_us: u64) -> Decoded<Verdicts> {
-        let value = self.send(batch.decide(Settings::default().around_us(now_us)), now_us);
+        let value = self.send(batch.decide(Settings::around_us(now_us)), now_us);
         batch.read(&value).unwrap()
     }
 
@@ -87,7 +87,7 @@ impl Store {
     pub(crate) fn peek(&mut self, plan: &Plan, key: &Key, permits: u64, now_us: u64) -> Verdict {
         let mut batch = Batch::new();
         batch.try_acquire(plan, key, permits, Extra::default()).unwrap();
-        let value = self.send(batch.peek(Settings::default().around_us(now_us)), now_us);
+        let value = self.send(batch.peek(Settings::around_us(now_us)), now_us);
         first(batch.read(&value).unwrap())
     }
 
@@ -107,7 +107,7 @@ impl Store {
     ) -> Decoded<Result<ChargeReply, StoreError>> {
         let mut charges = Charges::new();
         charges.push(plan, key, permits, (debt, None)).unwrap();
-        let value = self.send(charges.command(Settings::default().around_us(now_us)), now_us);
+        let value = self.send(charges.command(Settings::around_us(now_us)), now_us);
         let Decoded { now_us, corrected, is_marked, mut content } = charges.read(&value).unwrap();
         Decoded { now_us, corrected, is_marked, content: content.remove(0) }
     }
@@ -151,14 +151,9 @@ impl Store {
         permits: u64,
         now_us: u64,
     ) -> u64 {
-        let command = returns::refund(
-            plan,
-            key,
-            &grant.receipt,
-            permits,
-            Settings::default().around_us(now_us),
-        )
-        .unwrap();
+        let command =
+            returns::refund(plan, key, &grant.receipt, permits, Settings::around_us(now_us))
+                .unwrap();
         self.counts(plan, &command, now_us).content[0]
     }
 
