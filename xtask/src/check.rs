@@ -1,14 +1,14 @@
 //! The command that a change must pass: every step in order, up to the first that fails.
 
 use std::env;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use xshell::cmd;
 
 use crate::tools::{ALL, Workspace};
-use crate::{conformance, loom, packaging, pictures, python, tidy, trace};
+use crate::{conformance, loom, node, packaging, pictures, python, tidy, trace};
 
 /// Without the generator of messages, which takes long to compile.
 const OWN_TESTS: &str = "test --package xtask";
@@ -67,9 +67,9 @@ pub(crate) fn run(at: &Workspace, all: bool) -> Result<()> {
     let linted = at.linted()?;
     steps.cargo(at, OWN_TESTS)?;
     steps.run("build, and servers", || {
-        let servers = Beside::start(&["servers"])?;
-        at.cargo(&format!("build {ALL} --all-targets")).quiet().run()?;
-        servers.end()
+        beside(at, &["servers"], || {
+            Ok(at.cargo(&format!("build {ALL} --all-targets")).quiet().run()?)
+        })
     })?;
     conformance::fresh_folder(at)?;
     steps.run("tests", || {
@@ -78,11 +78,15 @@ pub(crate) fn run(at: &Workspace, all: bool) -> Result<()> {
         Ok(tests.env(conformance::RECORDS, conformance::folder(at)?).run()?)
     })?;
     steps.run("pictures", || pictures::check(at))?;
-    steps.run("python, and node", || {
-        let node = Beside::start(if all { &["node"] } else { &["node", "--quick"] })?;
-        python::run(at, !all)?;
-        node.end()
-    })?;
+    if all {
+        // Under valgrind each computes.
+        steps.run("python", || python::run(at, false))?;
+        steps.run("node", || node::run(at, false))?;
+    } else {
+        steps.run("python, and node", || {
+            beside(at, &["node", "--quick"], || python::run(at, true))
+        })?;
+    }
     steps.run("conformance", || conformance::check(at))?;
     steps.cargo(at, &format!("test {ALL} --doc"))?;
     drop(linted);
@@ -121,19 +125,16 @@ fn documents(at: &Workspace) -> Result<()> {
     crate::book::links(at)
 }
 
-/// A task that runs beside another, since most of it waits: for the network, or for time to pass.
-struct Beside(Child);
-
-impl Beside {
-    fn start(words: &[&str]) -> Result<Self> {
-        Ok(Self(Command::new(env::current_exe()?).args(words).spawn()?))
-    }
-
-    fn end(mut self) -> Result<()> {
-        let status = self.0.wait()?;
-        ensure!(status.success(), "what ran beside it: {status}");
-        Ok(())
-    }
+/// Runs a task of this tool beside another, since most of it waits: for the network, or for time to
+/// pass. It has ended when this returns, also after a failure of the other.
+fn beside(at: &Workspace, words: &[&str], task: impl FnOnce() -> Result<()>) -> Result<()> {
+    // With the shell's variables: another compiler would build everything anew.
+    let mut other = Command::from(at.cmd(env::current_exe()?).args(words)).spawn()?;
+    let done = task();
+    let status = other.wait()?;
+    done?;
+    ensure!(status.success(), "xtask {}: {status}", words.join(" "));
+    Ok(())
 }
 
 /// The names of the steps that have passed, and how long each took.
