@@ -144,23 +144,3 @@ fn a_rate_that_rises_is_followed() {
     let part = used_after_a_rise();
     assert!(part >= 0.84, "{part}");
 }
-
-/// The row of the table of decision 0081.
-#[test]
-#[ignore = "prints figures for the documentation"]
-#[allow(clippy::print_stdout, reason = "the figures are the point of running it by hand")]
-fn the_figures_of_a_found_rate_are_printed() {
-    let [alone, four] = [1, 4].map(settled);
-    let of = |all: &[Seen], figure: fn(&Seen) -> f64| median(all.iter().map(figure).collect());
-    let used = |all| 100.0 * of(all, |seen| seen.all() / 12_000.0);
-    let refused = |all| 100.0 * of(all, Seen::refused);
-    let least = four.iter().map(Seen::fairness).fold(1.0, f64::min);
-    println!(
-        "| {:.1} % | {:.2} % | {:.1} % | {:.2} % | {least:.3} | {:.1} % |",
-        used(&alone),
-        refused(&alone),
-        used(&four),
-        refused(&four),
-        100.0 * used_after_a_rise(),
-    );
-}

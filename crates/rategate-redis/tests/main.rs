@@ -43,7 +43,6 @@ mod reply_laws;
 mod reserve;
 #[cfg(feature = "client")]
 mod reserve_client;
-mod speed;
 #[cfg(feature = "client")]
 mod suite;
 #[cfg(feature = "tls")]

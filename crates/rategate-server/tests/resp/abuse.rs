@@ -229,11 +229,3 @@ fn two_thousand_idle_connections_take_little() {
     let each = idle_connections(2000);
     assert!(each < 4096, "{each} bytes for each connection");
 }
-
-#[test]
-#[ignore = "needs 20 000 descriptors in one process"]
-fn ten_thousand_idle_connections_take_little() {
-    let each = idle_connections(10_000);
-    eprintln!("{each} bytes for each connection");
-    assert!(each < 4096, "{each} bytes for each connection");
-}
