@@ -165,7 +165,7 @@ fn what_cannot_be_opened_is_no_first_start() {
 fn is_misfit(path: &Path, after: &TestEngine, of: &str) {
     let refused = keeper(path).start(after).unwrap_err();
     let reported = refused.to_string();
-    for part in [&path.display().to_string(), of, "capacity", "without the file"] {
+    for part in [&path.display().to_string(), of, "capacity", "move it away"] {
         assert!(reported.contains(part), "{reported}");
     }
     assert!(path.exists());

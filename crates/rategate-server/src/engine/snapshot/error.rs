@@ -36,7 +36,8 @@ pub enum StateError {
     },
     /// The file is damaged or foreign, or its counters do not fit.
     #[error(
-        "cannot restore counters from `{}`: {why}; without the file each limit starts unused",
+        "cannot restore counters from `{}`: {why}; to start without the file, with each limit \
+         unused, move it away",
         path.display()
     )]
     Unreadable {
