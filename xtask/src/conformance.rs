@@ -16,11 +16,10 @@ const PAGE: &str = "docs/conformance.md";
 pub(crate) const RECORDS: &str = "RATEGATE_CONFORMANCE";
 
 /// The engines: the name of the record, and the heading of the column.
-const ENGINES: [(&str, &str); 14] = [
+const ENGINES: [(&str, &str); 13] = [
     ("ledger", "ledger"),
     ("lock-free", "lock-free"),
     ("several", "several"),
-    ("compact", "compact"),
     ("limiter", "limiter"),
     ("memory", "memory"),
     ("redis", "Redis"),
@@ -35,7 +34,7 @@ const ENGINES: [(&str, &str); 14] = [
 
 /// The tests that record.
 const TESTS: &str = "nextest run --workspace --all-features -E \
-     test(/every_scenario|scenarios_of_the_sliding_log_pass|scenarios_play|_plays_the_scenarios|_as_the_files_say|every_tape_plays/)";
+     test(/every_scenario|scenarios_play|_plays_the_scenarios|_as_the_files_say|every_tape_plays/)";
 
 /// Runs the tests that play scenario files, and writes the table.
 pub(crate) fn write(at: &Workspace) -> Result<()> {
@@ -127,7 +126,7 @@ mod tests {
         assert!(rows[3].starts_with("| b | ✓ | ✓ | b | ✓ |"), "{table}");
         assert!(table.ends_with("\n\n* a: no room\n* b: no time\n"), "{table}");
         columns[3].remove("b");
-        assert_eq!(block(&columns).unwrap_err().to_string(), "compact lacks b");
+        assert_eq!(block(&columns).unwrap_err().to_string(), "limiter lacks b");
         assert!(read("a").is_err());
     }
 }

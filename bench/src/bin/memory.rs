@@ -16,7 +16,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use rategate::keyed::Capacity;
 use rategate::wait::{CancelToken, Wake};
-use rategate::{AsyncLimiter, Clock, CompactLog, Gcra, Keyed, Limiter, Rate};
+use rategate::{AsyncLimiter, Clock, Gcra, Keyed, Limiter, Rate, SlidingLog};
 use rategate_bench::Made;
 use rategate_bench::limits::nonzero;
 use rategate_bench::report::{Arguments, Report, span};
@@ -206,8 +206,8 @@ fn logs(report: &mut Report) -> Made<()> {
     for (parts, loss) in [(1_000, "0.1 %"), (65_536, "0.0015 %")] {
         let clock = HandClock::default();
         let capacity = Capacity { max_bytes: 1 << 30, ..Capacity::for_keys(CALLERS as usize) };
-        let policy = CompactLog::new(PERMITS, Duration::from_nanos(PERIOD_NS)).with_parts(parts)?;
-        let table: Keyed<u64, CompactLog, HandClock> =
+        let policy = SlidingLog::new(PERMITS, Duration::from_nanos(PERIOD_NS)).with_parts(parts)?;
+        let table: Keyed<u64, SlidingLog, HandClock> =
             Keyed::with_clock(policy, capacity, clock.clone());
         let (mut random, step_ns) = (SmallRng::seed_from_u64(4), PERIOD_NS / PERMITS);
         for permit in 0..PERMITS {

@@ -6,10 +6,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use rategate_core::any_policy::AnyPolicy;
-use rategate_core::compact_log::CompactLog;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::rate::Rate;
+use rategate_core::sliding_log::SlidingLog;
 use rategate_core::span;
 
 use crate::amount::Amount;
@@ -191,8 +191,8 @@ impl Window {
     /// Returns a log exact to the nanosecond: its memory depends on the number of distinct
     /// instants, and logs have few.
     fn log(self) -> Result<AnyPolicy, SettingError> {
-        let log = CompactLog::try_new(self.permits, self.period());
-        Ok(log.map_err(SettingError::new)?.exact().into())
+        let log = SlidingLog::try_new(self.permits, self.period());
+        Ok(log.map_err(SettingError::new)?.into())
     }
 
     fn limit(self, policy: AnyPolicy, title: String) -> Limit {

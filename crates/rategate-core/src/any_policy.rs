@@ -7,7 +7,6 @@ use crate::adaptive::{self, AdaptiveConcurrency, AdaptiveRate, RateState};
 use crate::backfill_pool::{self, BackfillPool};
 use crate::calendar::{self, Calendar};
 use crate::commit_log::{self, CommitLog};
-use crate::compact_log::{self, CompactLog};
 use crate::concurrency::{self, Concurrency};
 use crate::debt::{Charge, Charged};
 use crate::error::LimitError;
@@ -326,7 +325,6 @@ any_policy! {
     AnyState:
     Gcra(tag::GCRA): gcra::State, "A continuous token bucket.";
     SlidingLog(tag::SLIDING_LOG): sliding_log::State, "A sliding log: at most N in any window.";
-    CompactLog(tag::COMPACT_LOG): compact_log::State, "A sliding log on a grid, in little memory.";
     FixedWindow(tag::FIXED_WINDOW): fixed_window::State, "A fixed window: at most N in each.";
     Pacer(tag::PACER): pacer::State, "Batched average pacing.";
     TwoTimeline(tag::TWO_TIMELINE): two_timeline::State, "An ideal schedule with exact wait times.";
@@ -350,7 +348,6 @@ any_policy! {
     AnyTimedState:
     Gcra(tag::GCRA): gcra::State, "A continuous token bucket.";
     SlidingLog(tag::SLIDING_LOG): sliding_log::State, "A sliding log: at most N in any window.";
-    CompactLog(tag::COMPACT_LOG): compact_log::State, "A sliding log on a grid, in little memory.";
     FixedWindow(tag::FIXED_WINDOW): fixed_window::State, "A fixed window: at most N in each.";
     Pacer(tag::PACER): pacer::State, "Batched average pacing.";
     TwoTimeline(tag::TWO_TIMELINE): two_timeline::State, "An ideal schedule with exact wait times.";
@@ -390,7 +387,6 @@ impl From<AnyTimed> for AnyPolicy {
         match policy {
             AnyTimed::Gcra(policy) => policy.into(),
             AnyTimed::SlidingLog(policy) => policy.into(),
-            AnyTimed::CompactLog(policy) => policy.into(),
             AnyTimed::FixedWindow(policy) => policy.into(),
             AnyTimed::Pacer(policy) => policy.into(),
             AnyTimed::TwoTimeline(policy) => policy.into(),
@@ -408,7 +404,6 @@ impl TryFrom<AnyPolicy> for AnyTimed {
         Ok(match policy {
             AnyPolicy::Gcra(policy) => policy.into(),
             AnyPolicy::SlidingLog(policy) => policy.into(),
-            AnyPolicy::CompactLog(policy) => policy.into(),
             AnyPolicy::FixedWindow(policy) => policy.into(),
             AnyPolicy::Pacer(policy) => policy.into(),
             AnyPolicy::TwoTimeline(policy) => policy.into(),

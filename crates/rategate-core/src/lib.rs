@@ -9,7 +9,6 @@
 //! |---|---|
 //! | a rate with a burst, in one instant of memory | [`gcra`] |
 //! | at most N in *any* window of M | [`sliding_log`] |
-//! | at most N in *any* window of M, for many keys, in little memory | [`compact_log`] |
 //! | at most N in each window of a grid | [`fixed_window`] |
 //! | at most N in each day, week or month of a calendar | [`calendar`] |
 //! | operations evenly spaced, with the wait time of each | [`two_timeline`] |
@@ -60,7 +59,6 @@ pub mod any_policy;
 pub mod backfill_pool;
 pub mod calendar;
 pub mod commit_log;
-pub mod compact_log;
 pub mod concurrency;
 pub mod concurrent;
 pub mod debt;

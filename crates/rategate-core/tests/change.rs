@@ -8,7 +8,6 @@ use fastrand::Rng;
 use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::commit_log::CommitLog;
-use rategate_core::compact_log::CompactLog;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
@@ -27,7 +26,7 @@ fn hourly(permits: u64) -> Vec<(&'static str, AnyPolicy)> {
     vec![
         ("gcra", Gcra::new(rate, permits).unwrap().into()),
         ("sliding-log", SlidingLog::new(permits, Duration::from_nanos(HOUR)).into()),
-        ("compact-log", CompactLog::new(permits, Duration::from_nanos(HOUR)).into()),
+        ("compact-log", SlidingLog::new(permits, Duration::from_nanos(HOUR)).compact().into()),
         (
             "fixed-window",
             FixedWindow::new(permits, Duration::from_nanos(HOUR), Anchor::Epoch).into(),

@@ -9,7 +9,6 @@ use crate::common::{S, granted, rate, retry};
 use fastrand::Rng;
 use rategate_core::all_of::{AllOf, AllOfLedger};
 use rategate_core::any_policy::AnyPolicy;
-use rategate_core::compact_log::CompactLog;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::concurrent::HasLockFree;
 use rategate_core::debt::{Charged, Debt};
@@ -297,26 +296,17 @@ fn a_window_in_debt_is_a_sum_of_events() {
 
 #[test]
 fn a_log_in_debt_is_a_sum_of_events() {
-    for is_compact in [false, true] {
-        seen_by(1_500, |random| {
-            let (permits, period_ns) = (random.u64(1..=20), random.u64(1..=60));
-            let resolution_ns = random.u64(1..=period_ns);
-            let (period, resolution) =
-                (Duration::from_nanos(period_ns), Duration::from_nanos(resolution_ns));
-            let (kind, spent) = (Kind::Log, Vec::new());
-            let mut plain =
-                Events { permits: permits.into(), period_ns, resolution_ns, kind, spent };
-            let step_ns = random.choice([1, 9, 40]).unwrap();
-            let debt = Debt::FORGOTTEN;
-            if is_compact {
-                let policy = CompactLog::new(permits, period).with_resolution(resolution);
-                Story::new(policy.unwrap(), debt, permits).play(&mut plain, random, step_ns)
-            } else {
-                let policy = SlidingLog::new(permits, period).with_resolution(resolution);
-                Story::new(policy.unwrap(), debt, permits).play(&mut plain, random, step_ns)
-            }
-        });
-    }
+    seen_by(3_000, |random| {
+        let (permits, period_ns) = (random.u64(1..=20), random.u64(1..=60));
+        let resolution_ns = random.u64(1..=period_ns);
+        let (kind, spent) = (Kind::Log, Vec::new());
+        let mut plain = Events { permits: permits.into(), period_ns, resolution_ns, kind, spent };
+        let step_ns = random.choice([1, 9, 40]).unwrap();
+        let policy = SlidingLog::new(permits, Duration::from_nanos(period_ns))
+            .with_resolution(Duration::from_nanos(resolution_ns))
+            .unwrap();
+        Story::new(policy, Debt::FORGOTTEN, permits).play(&mut plain, random, step_ns)
+    });
 }
 
 /// Full is no debt, and one permit more is one.
@@ -365,10 +355,9 @@ fn a_bounded_debt_forgives_the_rest() {
 #[test]
 fn a_charge_of_everything_saturates() {
     let period = Duration::from_secs(1);
-    let policies: [(AnyPolicy, u64); 4] = [
+    let policies: [(AnyPolicy, u64); 3] = [
         (FixedWindow::new(5, period, Anchor::Epoch).into(), fixed_window::MAX_CHARGED),
         (SlidingLog::new(5, period).into(), sliding_log::MAX_CHARGED),
-        (CompactLog::new(5, period).into(), sliding_log::MAX_CHARGED),
         (Gcra::per_second(5).burst(5).into(), 5 * (u64::MAX / S) + 5),
     ];
     for (policy, max) in policies {

@@ -10,7 +10,6 @@ use fastrand::Rng;
 use rategate_core::any_policy::{AnyPolicy, AnyTimed};
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::commit_log::CommitLog;
-use rategate_core::compact_log::CompactLog;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
@@ -45,8 +44,8 @@ fn policies() -> Vec<AnyPolicy> {
             .with_resolution(Duration::from_nanos(7))
             .unwrap()
             .into(),
-        CompactLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS)).into(),
-        CompactLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS))
+        SlidingLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS)).compact().into(),
+        SlidingLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS))
             .with_parts(10)
             .unwrap()
             .into(),
@@ -60,7 +59,7 @@ fn policies() -> Vec<AnyPolicy> {
         TwoTimeline::new(rate, Mode::Average, Some(Duration::from_nanos(2 * PERIOD_NS))).into(),
         TwoTimeline::new(rate, Mode::Strict, None).into(),
         slow(Gcra::new(rate, MAX_PERMITS).unwrap()),
-        slow(CompactLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS))),
+        slow(SlidingLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS)).compact()),
         slow(Pacer::new(rate, Duration::from_nanos(0), None)),
     ]
 }
@@ -190,7 +189,7 @@ fn a_limit_is_as_full_as_what_is_out_says() {
         let mut random = Rng::with_seed(seed);
         let mut now_ns = 5 * PERIOD_NS;
         let log = SlidingLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS));
-        let cases: [(AnyPolicy, Model); 4] = [
+        let cases: [(AnyPolicy, Model); 3] = [
             (
                 Gcra::new(rate, MAX_PERMITS).unwrap().into(),
                 Model::Bucket { parts: Model::FULL, at_ns: now_ns },
@@ -201,10 +200,6 @@ fn a_limit_is_as_full_as_what_is_out_says() {
                 Model::Window { number: 0, used: 0 },
             ),
             (log.into(), Model::Log(Vec::new())),
-            (
-                CompactLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS)).exact().into(),
-                Model::Log(Vec::new()),
-            ),
         ];
         let mut limits = cases.map(|(policy, model)| (Ledger::new(policy, now_ns), model));
         for call in 0..60 {
@@ -235,7 +230,7 @@ fn no_window_holds_more_than_came_back_in_it() {
         let policy = random
             .choice([
                 AnyPolicy::from(SlidingLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS))),
-                CompactLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS))
+                SlidingLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS))
                     .with_parts(20)
                     .unwrap()
                     .into(),

@@ -8,7 +8,6 @@ use fastrand::Rng;
 use rategate_core::adaptive::AdaptiveRate;
 use rategate_core::any_policy::{AnyPolicy, AnyTimed};
 use rategate_core::commit_log::CommitLog;
-use rategate_core::compact_log::CompactLog;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
@@ -41,7 +40,7 @@ fn policies(random: &mut Rng) -> AnyPolicy {
             .with_guard(Duration::from_nanos(period_ns / 3))
             .unwrap()
             .into(),
-        3 => CompactLog::new(permits, Duration::from_nanos(period_ns)).into(),
+        3 => SlidingLog::new(permits, Duration::from_nanos(period_ns)).compact().into(),
         4 => {
             let anchor = random.choice([Anchor::Epoch, Anchor::FirstCall]).unwrap();
             FixedWindow::new(permits, Duration::from_nanos(period_ns), anchor).into()
@@ -128,7 +127,7 @@ fn a_limit_is_evicted_when_its_time_has_come() {
                 .into(),
             S + 1_000 + 5,
         ),
-        (CompactLog::new(2, Duration::from_nanos(S)).into(), S + MS),
+        (SlidingLog::new(2, Duration::from_nanos(S)).compact().into(), S + MS),
         (FixedWindow::new(2, Duration::from_nanos(S), Anchor::Epoch).into(), S),
         (CommitLog::new(2, Duration::from_nanos(S)).into(), S + 2_000),
         // A period after the second by its slow clock.
@@ -293,7 +292,7 @@ fn evicting_credits_no_permit() {
         let mut slow_bucket = || slow(bucket().into(), period_ns);
         evicts_unnoticed(seed, &[slow_bucket(), slow_bucket(), slow_bucket()], &mut slows);
         let mut permits = || random.u64(1..=6);
-        let mut log = || CompactLog::new(permits(), Duration::from_nanos(period_ns));
+        let mut log = || SlidingLog::new(permits(), Duration::from_nanos(period_ns)).compact();
         evicts_unnoticed(seed, &[log(), log(), log()], &mut logs);
         let mut log = || SlidingLog::new(permits(), Duration::from_nanos(period_ns));
         evicts_unnoticed(seed, &[log(), log(), log()], &mut logs);

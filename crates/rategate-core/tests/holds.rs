@@ -9,7 +9,6 @@ use fastrand::Rng;
 use rategate_core::all_of::{AllOf, AllOfLedger};
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::commit_log::CommitLog;
-use rategate_core::compact_log::CompactLog;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::concurrent::Concurrent;
 use rategate_core::debt::{Charged, Debt};
@@ -256,8 +255,6 @@ fn a_bucket_decides_as_if_the_cost_had_been_known() {
 fn a_window_and_a_log_decide_as_if_the_cost_had_been_known() {
     agrees(&[Rule::Window(20, 1_000)], || Ledger::new(window(20, 1_000), 0), None, 1);
     agrees(&[Rule::Log(20, 1_000)], || Ledger::new(log(20, 1_000), 0), None, 2);
-    let compact = CompactLog::new(20, Duration::from_micros(1));
-    agrees(&[Rule::Log(20, 1_000)], || Ledger::new(compact, 0), None, 3);
 }
 
 #[test]

@@ -23,9 +23,6 @@ mod charge;
 mod classes;
 mod commit_log;
 mod common;
-#[cfg(not(loom))]
-mod compact_log;
-mod compact_log_memory;
 mod concurrency;
 #[cfg(not(any(loom, rategate_without_atomics)))]
 mod concurrent;
@@ -57,6 +54,8 @@ mod several_lock_free;
 mod shape;
 mod share;
 mod sliding_log;
+mod sliding_log_grid;
+mod sliding_log_memory;
 mod slow_start;
 mod taking;
 mod taking_promises;

@@ -5,7 +5,6 @@ use std::time::Duration;
 use crate::common::{MS, S};
 use fastrand::Rng;
 use rategate_core::any_policy::AnyPolicy;
-use rategate_core::compact_log::CompactLog;
 use rategate_core::concurrent::HasLockFree;
 use rategate_core::external_state::ExternalState;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
@@ -13,6 +12,7 @@ use rategate_core::gcra::Gcra;
 use rategate_core::limit::Limit;
 use rategate_core::policy::Policy;
 use rategate_core::refund::RefundEpoch;
+use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::Verdict;
 
 fn policies(random: &mut Rng) -> AnyPolicy {
@@ -25,7 +25,7 @@ fn policies(random: &mut Rng) -> AnyPolicy {
         2 => FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch).into(),
         _ => {
             let parts = random.choice([1, 7, 1000]).unwrap().min(period_ns);
-            let log = CompactLog::new(permits, Duration::from_nanos(period_ns))
+            let log = SlidingLog::new(permits, Duration::from_nanos(period_ns))
                 .with_parts(parts)
                 .unwrap();
             log.with_guard(Duration::from_nanos(random.choice([0, 0, period_ns / 3]).unwrap()))
@@ -81,7 +81,7 @@ fn a_value_decides_as_its_state_does() {
                 // A state that does not fit stays unpacked until it fits again.
                 (None, Ok(Verdict::Granted(_))) => {
                     assert_eq!(policy.pack(&after, now_ns), None, "{context}");
-                    assert!(matches!(policy, AnyPolicy::CompactLog(_)), "{context}");
+                    assert!(matches!(policy, AnyPolicy::SlidingLog(_)), "{context}");
                     crossed += 1;
                 }
                 (by_value, verdict) => panic!("{context}: {by_value:?}, {verdict:?}"),

@@ -13,7 +13,6 @@ use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::{AnyPolicy, AnyTimed};
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::commit_log::CommitLog;
-use rategate_core::compact_log::CompactLog;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::debt::Debt;
 use rategate_core::error::LimitError;
@@ -58,9 +57,6 @@ fn policy(kind: u64, random: &mut Rng) -> (AnyPolicy, u64) {
     let log = SlidingLog::new(permits, Duration::from_nanos(period_ns))
         .with_guard(Duration::from_nanos(guard_ns))
         .unwrap();
-    let compact = CompactLog::new(permits, Duration::from_nanos(period_ns))
-        .with_guard(Duration::from_nanos(guard_ns))
-        .unwrap();
     let window = |anchor| FixedWindow::new(permits, Duration::from_nanos(period_ns), anchor);
     let damped = Mode::from_compensation(0.25).unwrap();
     let ramp = Schedule::ramp(Rate::NEVER, paced, random.u64(1..=500)).unwrap();
@@ -72,11 +68,11 @@ fn policy(kind: u64, random: &mut Rng) -> (AnyPolicy, u64) {
             log.with_resolution(Duration::from_nanos(resolution_ns)).unwrap().into(),
             resolution_ns,
         ),
-        3 => (compact.exact().into(), 1),
-        4 => (
-            compact.with_resolution(Duration::from_nanos(resolution_ns)).unwrap().into(),
-            resolution_ns,
-        ),
+        3 => (log.compact().into(), log.compact().resolution_ns()),
+        4 => {
+            let log = log.with_parts(random.u64(1..=period_ns)).unwrap();
+            (log.into(), log.resolution_ns())
+        }
         5 => (window(Anchor::Epoch).into(), period_ns),
         6 => (window(Anchor::FirstCall).into(), 1),
         7 => (
@@ -318,12 +314,9 @@ fn a_ceiling_holds_across_a_restart() {
             let (permits, period_ns) = (random.u64(1..=6), random.u64(2..=60));
             let resolution_ns = random.u64(1..=period_ns);
             let log = SlidingLog::new(permits, Duration::from_nanos(period_ns));
-            let compact = CompactLog::new(permits, Duration::from_nanos(period_ns));
-            let policy: AnyPolicy = match seed % 4 {
+            let policy: AnyPolicy = match seed % 2 {
                 0 => log.into(),
-                1 => log.with_resolution(Duration::from_nanos(resolution_ns)).unwrap().into(),
-                2 => compact.exact().into(),
-                _ => compact.with_resolution(Duration::from_nanos(resolution_ns)).unwrap().into(),
+                _ => log.with_resolution(Duration::from_nanos(resolution_ns)).unwrap().into(),
             };
             (policy, permits, period_ns)
         };
@@ -408,9 +401,8 @@ fn a_change_comes_behind_all_promises() {
 /// On a young clock, expired permits are not retained, and the others are, to the nanosecond.
 #[test]
 fn what_is_over_is_over_on_a_young_clock() {
-    let policies: [AnyPolicy; 4] = [
+    let policies: [AnyPolicy; 3] = [
         SlidingLog::new(1, Duration::from_nanos(100)).into(),
-        CompactLog::new(1, Duration::from_nanos(100)).exact().into(),
         FixedWindow::new(1, Duration::from_nanos(100), Anchor::Epoch).into(),
         FixedWindow::new(1, Duration::from_nanos(100), Anchor::FirstCall).into(),
     ];
@@ -479,7 +471,7 @@ fn several_limits_are_restored_together() {
 /// A table's states are restored without a ledger, and are the same.
 #[test]
 fn a_bare_state_is_restored_without_a_ledger() {
-    let log = CompactLog::new(10, Duration::from_millis(1));
+    let log = SlidingLog::new(10, Duration::from_millis(1)).compact();
     let mut limit = Ledger::new(log, 0);
     for now_ns in [10, 5_000, 700_000] {
         let _ = limit.try_acquire(now_ns, 2).unwrap();
@@ -540,7 +532,7 @@ fn a_word_out_of_its_range_is_refused() {
     // one from the end.
     let cases: [(AnyPolicy, usize, u64, usize); 5] = [
         (Gcra::new(rate, 2).unwrap().into(), 1, 3, 1),
-        (CompactLog::new(2, Duration::from_nanos(100)).into(), 1, 1 << 32, 1),
+        (SlidingLog::new(2, Duration::from_nanos(100)).into(), 1, u64::MAX, 1),
         (Pacer::new(Rate::NEVER, Duration::from_nanos(5), None).into(), 1, 0, 1),
         (BackfillPool::new(2, ratio, Some(rate)).unwrap().into(), 5, 4, 4),
         (BackfillPool::new(2, ratio, Some(rate)).unwrap().into(), 10, 11, 10),

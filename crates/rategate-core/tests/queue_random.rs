@@ -11,7 +11,6 @@ use std::time::Duration;
 use fastrand::Rng;
 use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
-use rategate_core::compact_log::CompactLog;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fair::ClassId;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
@@ -376,11 +375,6 @@ fn ledger_of<P: rategate_core::policy::Policy>(policy: P) -> Ledger<P> {
 #[test]
 fn sliding_log() {
     play_all(|| ledger_of(SlidingLog::new(3, Duration::from_nanos(20))), Some((20, 3)));
-}
-
-#[test]
-fn compact_log() {
-    play_all(|| ledger_of(CompactLog::new(3, Duration::from_nanos(20))), Some((20, 3)));
 }
 
 #[test]

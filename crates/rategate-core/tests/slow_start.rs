@@ -7,7 +7,6 @@ use crate::common::{MS, S, granted, rate, retry, start};
 use fastrand::Rng;
 use rategate_core::any_policy::{AnyPolicy, AnyState, AnyTimed, AnyTimedState};
 use rategate_core::backfill_pool::BackfillPool;
-use rategate_core::compact_log::CompactLog;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::debt::Debt;
 use rategate_core::error::LimitError;
@@ -77,9 +76,9 @@ fn timed(random: &mut Rng) -> AnyTimed {
     match random.u64(..11) {
         0 | 1 => Gcra::new(rate, permits).unwrap().into(),
         2 => log.with_guard(Duration::from_nanos(random.u64(0..=9))).unwrap().into(),
-        3 => CompactLog::new(permits, Duration::from_nanos(period_ns)).exact().into(),
+        3 => SlidingLog::new(permits, Duration::from_nanos(period_ns)).into(),
         4 => {
-            let log = CompactLog::new(permits, Duration::from_nanos(period_ns));
+            let log = SlidingLog::new(permits, Duration::from_nanos(period_ns)).compact();
             log.with_resolution(grid).unwrap().into()
         }
         5 => FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::FirstCall).into(),
@@ -190,7 +189,7 @@ fn the_limit_inside_decides_by_the_slow_clock() {
             let what = format!("seed {seed}, step {step} at {now_ns}: {:?}", limit.policy());
             let (shown_ns, permits) = (clock.at(now_ns), random.u64(1..=3));
             // A log that carries a debt promises its parts, and may rest between them.
-            let is_log = matches!(policy, AnyTimed::SlidingLog(_) | AnyTimed::CompactLog(_));
+            let is_log = matches!(policy, AnyTimed::SlidingLog(_));
             let debt = if is_log || random.bool() { Debt::FORGOTTEN } else { Debt::CARRIED };
             if now_ns < began_ns + period_ns {
                 slowed += 1;
@@ -290,7 +289,7 @@ fn the_ceiling_is_that_of_the_limit_inside() {
             0 => Gcra::new(every, permits).unwrap().into(),
             1 => TwoTimeline::new(every, Mode::Strict, None).into(),
             2 => SlidingLog::new(permits, Duration::from_nanos(interval_ns)).into(),
-            _ => CompactLog::new(permits, Duration::from_nanos(interval_ns))
+            _ => SlidingLog::new(permits, Duration::from_nanos(interval_ns))
                 .with_resolution(Duration::from_nanos(interval_ns.div_ceil(4)))
                 .unwrap()
                 .into(),

@@ -11,7 +11,6 @@ use fastrand::Rng;
 use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::{AnyPolicy, AnyTimed};
 use rategate_core::backfill_pool::BackfillPool;
-use rategate_core::compact_log::CompactLog;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
@@ -55,8 +54,8 @@ fn bounds(random: &mut Rng) -> Bound {
     let (policies, at_most) = match random.u64(0..=9) {
         0 => (vec![log(permits, period_ns)], vec![(period_ns, permits)]),
         1 => {
-            let log = CompactLog::new(permits, Duration::from_nanos(period_ns));
-            (vec![log.into()], vec![(period_ns, permits)])
+            let log = SlidingLog::new(permits, Duration::from_nanos(period_ns));
+            (vec![log.with_parts(period_ns.min(7)).unwrap().into()], vec![(period_ns, permits)])
         }
         2 => {
             let window = FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch);

@@ -8,7 +8,6 @@
 
 use rategate::store::Rule;
 use rategate_core::calendar::Calendar;
-use rategate_core::compact_log::CompactLog;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::debt::Debt;
 use rategate_core::error::ExceedsCapacity;
@@ -162,15 +161,6 @@ impl Limit {
     /// [`LimitError::NotMicroseconds`] for another resolution, [`LimitError::TooLong`],
     /// [`LimitError::TooManyPermits`], [`LimitError::TooManyEntries`].
     pub fn sliding_log(log: &SlidingLog) -> Result<Self, LimitError> {
-        Self::log(log.permits(), log.held_for_ns(), log.resolution_ns())
-    }
-
-    /// Converts a compact sliding log, like [`sliding_log`](Self::sliding_log).
-    ///
-    /// # Errors
-    ///
-    /// As for [`sliding_log`](Self::sliding_log).
-    pub fn compact_log(log: &CompactLog) -> Result<Self, LimitError> {
         Self::log(log.permits(), log.held_for_ns(), log.resolution_ns())
     }
 

@@ -7,7 +7,6 @@ use crate::common::store::{Store, denied, granted, key};
 use fastrand::Rng;
 use rategate::store::Verdict;
 use rategate_core::any_policy::AnyPolicy;
-use rategate_core::compact_log::CompactLog;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::limit::Limit as _;
@@ -174,12 +173,8 @@ fn logs_decide_as_the_core_does() {
         );
         agrees(&mut store, "day", &[log(6, 86_400_000_000_000, 1)], 400, 9_000_000_000, NOW_US);
         agrees(&mut store, "last", &[log(4, 1_000_000, 1)], 300, 200, (1 << 52) - 100_000_000);
-        let compact = CompactLog::new(300, Duration::from_secs(1));
-        let plain = SlidingLog::new(300, Duration::from_secs(1))
-            .with_resolution(Duration::from_millis(1))
-            .unwrap();
-        let limit = Limit::compact_log(&compact).unwrap();
-        agrees(&mut store, "compact", &[(plain.into(), limit)], 800, 1_500, NOW_US);
+        let compact = log(300, 1_000_000_000, 1_000_000);
+        agrees(&mut store, "compact", &[compact], 800, 1_500, NOW_US);
     }
 }
 
@@ -463,7 +458,8 @@ fn a_log_keeps_its_grants_under_other_numbers() {
                 .map(|(permits, period_ms)| log(permits, period_ms * 1_000_000, 1));
             continues(&mut store, &format!("exact {run}"), rounds, Agreement::Exact);
         }
-        // On other grids instants round up once more, so the store grants no more than the core.
+        // Each other grid rounds instants up once more, so the store grants no more than a log
+        // without a grid.
         let mut random = Rng::with_seed(5);
         let others = [
             (20, 1_000, 1),
@@ -474,7 +470,8 @@ fn a_log_keeps_its_grants_under_other_numbers() {
         ];
         let numbers = (0..250).map(|_| others[random.usize(..5)]);
         let rounds = numbers.map(|(permits, period_ms, resolution_ns)| {
-            log(permits, period_ms * 1_000_000, resolution_ns)
+            let (exact, _) = log(permits, period_ms * 1_000_000, 1);
+            (exact, log(permits, period_ms * 1_000_000, resolution_ns).1)
         });
         continues(&mut store, "others", rounds, Agreement::NoMore);
     }

@@ -23,10 +23,6 @@ fn describe(limit: &AnyPolicy) -> String {
             let held = span::Text(log.held_for_ns());
             format!("sliding log: at most {} in any {held}", log.permits())
         }
-        AnyPolicy::CompactLog(log) => {
-            let held = span::Text(log.held_for_ns());
-            format!("compact log: at most {} in any {held}", log.permits())
-        }
         AnyPolicy::FixedWindow(window) => {
             let period = span::Text(window.period_ns());
             format!("fixed window: at most {} in each {period}", window.permits())
@@ -63,9 +59,6 @@ fn allowance(limit: &AnyPolicy) -> Option<Allowance> {
         AnyPolicy::SlowStart(slow) => allowance(&(*slow.policy()).into()),
         AnyPolicy::WarmUp(warm_up) => line(warm_up.rate(), warm_up.max_request()),
         AnyPolicy::SlidingLog(log) => {
-            Some(Allowance::Stairs { permits: log.permits(), period_ns: log.held_for_ns() })
-        }
-        AnyPolicy::CompactLog(log) => {
             Some(Allowance::Stairs { permits: log.permits(), period_ns: log.held_for_ns() })
         }
         AnyPolicy::CommitLog(log) => {

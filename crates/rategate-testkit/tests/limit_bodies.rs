@@ -7,7 +7,6 @@ use rategate_core::adaptive::{Adaptation, AdaptiveConcurrency, AdaptiveRate, Bou
 use rategate_core::any_policy::{AnyPolicy, AnyTimed};
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::commit_log::CommitLog;
-use rategate_core::compact_log::CompactLog;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
@@ -87,8 +86,7 @@ fn what_no_table_describes_has_no_body() {
     let rate = Rate::per_second(5);
     let ramp = Schedule::ramp(Rate::NEVER, rate, 1_000_000_000).unwrap();
     let third = Ratio::new(4, 3).unwrap();
-    let policies: [AnyPolicy; 5] = [
-        CompactLog::new(5, Duration::from_secs(1)).into(),
+    let policies: [AnyPolicy; 4] = [
         TwoTimeline::on_schedule(ramp, Mode::Average, None).into(),
         TwoTimeline::new(rate, Mode::Burst(third), None).into(),
         BackfillPool::new(5, third, None).unwrap().into(),

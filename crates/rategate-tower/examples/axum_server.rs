@@ -18,7 +18,7 @@ use std::time::Duration;
 use axum::extract::ConnectInfo;
 use axum::routing::get;
 use axum::{Router, serve};
-use rategate::{CompactLog, Keyed};
+use rategate::{Keyed, SlidingLog};
 use rategate_tower::headers::{Dialect, Headers, QuotaPolicy};
 use rategate_tower::{RateLimitLayer, key};
 use tokio::net::TcpListener;
@@ -45,7 +45,7 @@ pub async fn run(
     listener: TcpListener,
     end: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Box<dyn Error>> {
-    let limit = CompactLog::new(20, Duration::from_secs(1));
+    let limit = SlidingLog::new(20, Duration::from_secs(1)).compact();
     let client = key::peer(|info: &ConnectInfo<SocketAddr>| info.0.ip());
     let policy = QuotaPolicy::new("per-client", 20, Duration::from_secs(1))?;
     let layer = RateLimitLayer::keyed(Keyed::new(limit), client)

@@ -125,12 +125,12 @@ impl RateLimitLayer {
     /// use std::time::Duration;
     ///
     /// use rategate::keyed::{Capacity, Overflow};
-    /// use rategate::{CompactLog, Keyed};
+    /// use rategate::{SlidingLog, Keyed};
     /// use rategate_tower::{RateLimitLayer, key};
     ///
     /// // At most a hundred requests in any minute per user; a full table refuses new users.
     /// let capacity = Capacity::for_keys(1_000_000).or_else(Overflow::Refuse);
-    /// let policy = CompactLog::new(100, Duration::from_secs(60));
+    /// let policy = SlidingLog::new(100, Duration::from_secs(60)).compact();
     /// let keyed = Keyed::with_capacity(policy, capacity);
     /// let layer = RateLimitLayer::keyed(keyed.clone(), key::header("x-user".parse()?));
     /// assert!(keyed.is_empty());

@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::{HeaderMap, Request, Response, StatusCode};
 use rategate::keyed::{Capacity, Hashing, Overflow};
 use rategate::policy::{Anchor, HasLockFree, Ledger};
-use rategate::{CompactLog, FixedWindow, Gcra, Keyed, ManualClock, SlidingLog};
+use rategate::{FixedWindow, Gcra, Keyed, ManualClock, SlidingLog};
 use rategate_tower::headers::{Dialect, Headers, QuotaPolicy};
 use rategate_tower::key::{self, Key};
 use rategate_tower::{RateLimitLayer, Reason};
@@ -167,7 +167,7 @@ fn other_policies_come_to_rest_too() {
         ask(&layer, 2) == 200
     }
     assert!(rests(SlidingLog::new(5, Duration::from_nanos(S))));
-    assert!(rests(CompactLog::new(5, Duration::from_nanos(S))));
+    assert!(rests(SlidingLog::new(5, Duration::from_nanos(S)).compact()));
     assert!(rests(FixedWindow::new(5, Duration::from_nanos(S), Anchor::Epoch)));
     assert!(rests(Gcra::new("1/s".parse().unwrap(), 5).unwrap()));
 }
@@ -176,7 +176,8 @@ fn other_policies_come_to_rest_too() {
 #[test]
 fn clients_of_several_tiers_have_limits_of_their_own() {
     let paid = HashSet::from([key(1)]);
-    let policies = [1, 3].map(|permits| CompactLog::new(permits, Duration::from_nanos(S)));
+    let policies =
+        [1, 3].map(|permits| SlidingLog::new(permits, Duration::from_nanos(S)).compact());
     let tier_of = move |client: &Key| match () {
         () if *client == key(9) => 9,
         () => usize::from(paid.contains(client)),
@@ -198,7 +199,7 @@ fn clients_of_several_tiers_have_limits_of_their_own() {
     assert_eq!(ask(&layer, 9), StatusCode::INTERNAL_SERVER_ERROR.as_u16());
     assert_eq!(seen.load(Ordering::Relaxed), 1);
 
-    keyed.reconfigure_tier(0, CompactLog::new(2, Duration::from_nanos(S))).unwrap();
+    keyed.reconfigure_tier(0, SlidingLog::new(2, Duration::from_nanos(S)).compact()).unwrap();
     assert_eq!([(); 2].map(|()| ask(&layer, 0)), [200, 429], "a live change");
 }
 

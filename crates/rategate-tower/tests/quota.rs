@@ -10,8 +10,8 @@ use http::{HeaderMap, Request, Response};
 use rategate::keyed::{Capacity, Hashing};
 use rategate::policy::Anchor;
 use rategate::{
-    AllOf, AnyPolicy, AnyTimed, BackfillPool, CommitLog, CompactLog, Concurrency, FixedWindow,
-    Gcra, Keyed, Limiter, ManualClock, SlidingLog, SlowStart, WarmUp,
+    AllOf, AnyPolicy, AnyTimed, BackfillPool, CommitLog, Concurrency, FixedWindow, Gcra, Keyed,
+    Limiter, ManualClock, SlidingLog, SlowStart, WarmUp,
 };
 use rategate_tower::headers::{Dialect, Headers, QuotaPolicy};
 use rategate_tower::{RateLimitLayer, key};
@@ -80,7 +80,7 @@ fn every_kind_of_limit_has_its_own_numbers() {
     let table: [(AnyPolicy, (String, String)); 9] = [
         (gcra("1/s", 9).into(), expected(9, 9)),
         (SlidingLog::new(4, Duration::from_nanos(60 * S)).into(), expected(4, 60)),
-        (CompactLog::new(5, Duration::from_nanos(30 * S)).into(), expected(5, 30)),
+        (SlidingLog::new(5, Duration::from_nanos(30 * S)).compact().into(), expected(5, 30)),
         (
             FixedWindow::new(6, Duration::from_nanos(3_600 * S), Anchor::Epoch).into(),
             expected(6, 3_600),

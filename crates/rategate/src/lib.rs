@@ -27,7 +27,7 @@
 //! |---|---|
 //! | a rate, and a burst after silence | [`Gcra`] |
 //! | at most N in *any* window of length M | [`SlidingLog`] |
-//! | at most N in *any* window of length M, for each of many keys | [`CompactLog`] |
+//! | at most N in *any* window of length M, for each of many keys | [`SlidingLog::compact`] |
 //! | at most N in each window of a grid | [`FixedWindow`] |
 //! | at most N in each day, week or month of a calendar | `Calendar` (`calendar`) |
 //! | evenly spaced, and report how late each operation is | [`TwoTimeline`] |
@@ -221,7 +221,6 @@ pub use rategate_core::all_of::AllOf;
 pub use rategate_core::any_policy::{AnyPolicy, AnyTimed};
 pub use rategate_core::backfill_pool::BackfillPool;
 pub use rategate_core::commit_log::CommitLog;
-pub use rategate_core::compact_log::CompactLog;
 pub use rategate_core::concurrency::Concurrency;
 pub use rategate_core::fixed_window::FixedWindow;
 pub use rategate_core::gcra::Gcra;

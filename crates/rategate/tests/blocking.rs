@@ -14,7 +14,7 @@ use rategate_testkit::faulty::{Fate, FaultyStore};
 use tokio::runtime::Handle;
 use tokio::task::{block_in_place, spawn_blocking};
 
-/// Returns a limiter of one permit each 10 ms, with none left.
+/// Returns a limiter of one permit each 200 ms, with none left.
 fn used_up() -> Limiter<Gcra> {
     let limiter = Limiter::new(bucket());
     limiter.acquire(1).unwrap();
@@ -22,7 +22,7 @@ fn used_up() -> Limiter<Gcra> {
 }
 
 fn bucket() -> Gcra {
-    Gcra::new("100/s".parse().unwrap(), 1).unwrap()
+    Gcra::new("5/s".parse().unwrap(), 1).unwrap()
 }
 
 /// Returns `true` if `call` panics with a message that names the error.

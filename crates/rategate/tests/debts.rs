@@ -9,8 +9,7 @@ use rategate::charge::Debt;
 use rategate::keyed::Capacity;
 use rategate::policy::Anchor;
 use rategate::{
-    AllOf, AnyPolicy, Clock as _, CompactLog, FixedWindow, Gcra, Keyed, Limiter, ManualClock,
-    SlidingLog,
+    AllOf, AnyPolicy, Clock as _, FixedWindow, Gcra, Keyed, Limiter, ManualClock, SlidingLog,
 };
 
 /// The denials of each policy. `RATEGATE_DENIALS` says how many.
@@ -36,7 +35,7 @@ fn policies() -> Vec<(&'static str, AnyPolicy)> {
         ("days", calendar("day", "America/New_York", "2026-01-01T02:30")),
         ("months", calendar("month", "Europe/Rome", "2026-01-31")),
         ("a log", SlidingLog::new(CAPACITY, second).into()),
-        ("a compact log", CompactLog::new(CAPACITY, second).into()),
+        ("a compact log", SlidingLog::new(CAPACITY, second).compact().into()),
     ]
 }
 

@@ -9,7 +9,7 @@ use rategate::keyed::{Capacity, Hashing};
 use rategate::policy::HasLockFree;
 use rategate::policy::portable::Portable;
 use rategate::snapshot::{Downtime, SnapshotError};
-use rategate::{Clock, CompactLog, Decision, Gcra, Keyed, ManualClock, SlidingLog};
+use rategate::{Clock, Decision, Gcra, Keyed, ManualClock, SlidingLog};
 
 const S: u64 = 1_000_000_000;
 
@@ -106,8 +106,8 @@ fn a_restored_table_goes_on() {
         );
         check_continues(
             &[
-                CompactLog::new(3, Duration::from_nanos(2 * S)),
-                CompactLog::new(5, Duration::from_nanos(S)),
+                SlidingLog::new(3, Duration::from_nanos(2 * S)).compact(),
+                SlidingLog::new(5, Duration::from_nanos(S)).compact(),
             ],
             away,
         );

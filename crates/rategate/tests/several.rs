@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rategate::error::{KeyedError, TryAllError};
 use rategate::keyed::{Capacity, Hashing, JointDecision, Overflow, try_all};
-use rategate::{CompactLog, Gcra, Keyed, Limiter, ManualClock, SlidingLog};
+use rategate::{Gcra, Keyed, Limiter, ManualClock, SlidingLog};
 use rategate_testkit::ns;
 
 const S: u64 = 1_000_000_000;
@@ -26,8 +26,8 @@ fn a_call_passes_all_limits_or_takes_from_none() {
     let clock = ManualClock::new();
     let everybody = Limiter::with_clock(SlidingLog::new(5, Duration::from_nanos(S)), clock.clone());
     let tenants = table(3, Capacity::default(), &clock);
-    let callers: Keyed<str, CompactLog, ManualClock> = Keyed::with_clock(
-        CompactLog::new(2, Duration::from_nanos(10 * S))
+    let callers: Keyed<str, SlidingLog, ManualClock> = Keyed::with_clock(
+        SlidingLog::new(2, Duration::from_nanos(10 * S))
             .with_resolution(Duration::from_nanos(1))
             .unwrap(),
         Capacity::default(),

@@ -22,8 +22,8 @@ use rategate::policy::Ratio;
 use rategate::wait::CancelToken;
 use rategate::wait::Wake;
 use rategate::{
-    Clock, CompactLog, Decision, FixedWindow, Gcra, Grant, Keyed, Limiter, ManualClock, Rate,
-    SlidingLog, TwoTimeline,
+    Clock, Decision, FixedWindow, Gcra, Grant, Keyed, Limiter, ManualClock, Rate, SlidingLog,
+    TwoTimeline,
 };
 use rategate_testkit::ns;
 
@@ -191,9 +191,9 @@ fn sliding_log() {
 
 /// A slot of the table knows the time only to the resolution of the grid.
 #[test]
-fn compact_log() {
-    for resolution_ns in [1, 250] {
-        let log = CompactLog::new(PERMITS, Duration::from_nanos(PERIOD_NS));
+fn log_on_a_grid() {
+    for resolution_ns in [2, 250] {
+        let log = SlidingLog::new(PERMITS, Duration::from_nanos(PERIOD_NS));
         let log = log.with_resolution(Duration::from_nanos(resolution_ns)).unwrap();
         for_all_seeds(|case| {
             let law = |starts: &[u64]| at_most(PERMITS, PERIOD_NS - case.1, starts);

@@ -23,8 +23,8 @@ use rategate::snapshot::{
 use rategate::wait::CancelToken;
 use rategate::{
     AdaptiveRate, AllOf, AnyPolicy, AnyTimed, AsyncLimiter, BackfillPool, Clock, CommitLog,
-    CompactLog, Concurrency, Decision, FixedWindow, Gcra, Limiter, ManualClock, MonotonicClock,
-    Pacer, Rate, SlidingLog, SlowStart, SystemClock, TwoTimeline, WarmUp,
+    Concurrency, Decision, FixedWindow, Gcra, Limiter, ManualClock, MonotonicClock, Pacer, Rate,
+    SlidingLog, SlowStart, SystemClock, TwoTimeline, WarmUp,
 };
 use rategate_testkit::ns;
 
@@ -45,8 +45,7 @@ fn policies() -> Vec<(&'static str, AnyPolicy)> {
         ("gcra_unlimited", Gcra::new(Rate::UNLIMITED, 4).unwrap().into()),
         ("sliding_log", log.into()),
         ("sliding_log_grid", log.with_resolution(Duration::from_nanos(S / 4)).unwrap().into()),
-        ("compact_log", CompactLog::new(9, Duration::from_nanos(3 * S)).into()),
-        ("compact_log_exact", CompactLog::new(9, Duration::from_nanos(3 * S)).exact().into()),
+        ("compact_log", SlidingLog::new(9, Duration::from_nanos(3 * S)).compact().into()),
         ("fixed_window", FixedWindow::new(5, Duration::from_nanos(2 * S), Anchor::Epoch).into()),
         (
             "fixed_window_first",
@@ -395,7 +394,7 @@ fn sealed(blocks: &[Vec<u8>]) -> Vec<u8> {
 
 /// Returns a stream of so many records, under one log.
 fn stream(records: u64, of: u8) -> Vec<u8> {
-    let log = CompactLog::new(50, Duration::from_nanos(S));
+    let log = SlidingLog::new(50, Duration::from_nanos(S)).compact();
     let header = Header::new(SavedAt::now(7 * S), [numbers_of(&log)]);
     let mut writer = SnapshotWriter::new(Vec::new(), header).unwrap();
     for key in 0..records {
@@ -429,7 +428,7 @@ fn a_table_streams_in_little_memory() {
     let file = stream(records, 0);
     let mut max_read = 0;
     let reader = SnapshotReader::new(Watched { bytes: &file, max_read: &mut max_read }).unwrap();
-    let log = CompactLog::new(50, Duration::from_nanos(S));
+    let log = SlidingLog::new(50, Duration::from_nanos(S)).compact();
     let target = RestoreTarget::new(log, &reader.header().policies()[0]).unwrap();
     let since = reader.header().saved_at().going_on(Downtime::Exactly(Duration::ZERO));
     assert_eq!((since.now_ns, since.elapsed_ns), (7 * S, 0));
@@ -542,7 +541,7 @@ fn answers_of_any(limiter: &OnClock<AnyPolicy>, clock: &ManualClock) -> usize {
 /// A record that no reader would accept is not written.
 #[test]
 fn a_record_is_within_its_bounds() {
-    let log = CompactLog::new(1, Duration::from_nanos(S));
+    let log = SlidingLog::new(1, Duration::from_nanos(S)).compact();
     let header = Header::new(SavedAt::now(0), [numbers_of(&log)]);
     let mut writer = SnapshotWriter::new(Vec::new(), header).unwrap();
     let largest = Record { key: vec![1; MAX_KEY_BYTES], ..Record::default() };
@@ -583,8 +582,8 @@ fn a_file_replaces_another() {
 #[test]
 fn records_of_two_policies_load() {
     let (free, paid) = (
-        CompactLog::new(10, Duration::from_nanos(S)),
-        CompactLog::new(50, Duration::from_nanos(S)),
+        SlidingLog::new(10, Duration::from_nanos(S)).compact(),
+        SlidingLog::new(50, Duration::from_nanos(S)).compact(),
     );
     let saved_at = SavedAt::now(9 * S);
     let states = [("anna", free, 0, 4), ("bert", paid, 1, 33), ("", free, 0, 10)];

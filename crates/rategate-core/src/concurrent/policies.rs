@@ -7,7 +7,6 @@ use crate::any_policy::{AnyPolicy, AnyState};
 use crate::backfill_pool::BackfillPool;
 use crate::calendar::Calendar;
 use crate::commit_log::CommitLog;
-use crate::compact_log::CompactLog;
 use crate::concurrency::Concurrency;
 use crate::exact::Exact;
 use crate::fixed_window::FixedWindow;
@@ -62,6 +61,18 @@ impl HasLockFree for Gcra {
 
 impl HasLockFree for SlidingLog {
     type LockFree = LockFreeLog;
+
+    fn packed(&self) -> Option<Packed> {
+        Cells::of_log(self).map(Packed::of_cells)
+    }
+
+    fn pack(&self, state: &Self::State, now_ns: u64) -> Option<u64> {
+        Cells::of_log(self)?.pack_log(state, now_ns, self)
+    }
+
+    fn unpack(&self, value: u64, now_ns: u64) -> Option<Self::State> {
+        Some(Cells::of_log(self)?.unpack_log(value, now_ns))
+    }
 }
 
 impl HasLockFree for TwoTimeline {
@@ -116,22 +127,6 @@ impl HasLockFree for CommitLog {
     type LockFree = Locked;
 }
 
-impl HasLockFree for CompactLog {
-    type LockFree = Locked;
-
-    fn packed(&self) -> Option<Packed> {
-        Cells::of_log(self).map(Packed::of_cells)
-    }
-
-    fn pack(&self, state: &Self::State, now_ns: u64) -> Option<u64> {
-        Cells::of_log(self)?.pack_log(state, now_ns, self)
-    }
-
-    fn unpack(&self, value: u64, now_ns: u64) -> Option<Self::State> {
-        Some(Cells::of_log(self)?.unpack_log(value, now_ns, self))
-    }
-}
-
 impl HasLockFree for Calendar {
     type LockFree = Locked;
 
@@ -163,7 +158,7 @@ impl HasLockFree for AnyPolicy {
         match self {
             Self::Gcra(policy) => policy.packed(),
             Self::FixedWindow(policy) => policy.packed(),
-            Self::CompactLog(policy) => policy.packed(),
+            Self::SlidingLog(policy) => policy.packed(),
             Self::Calendar(policy) => policy.packed(),
             _ => None,
         }
@@ -173,7 +168,7 @@ impl HasLockFree for AnyPolicy {
         match (self, state) {
             (Self::Gcra(policy), AnyState::Gcra(state)) => policy.pack(state, now_ns),
             (Self::FixedWindow(policy), AnyState::FixedWindow(state)) => policy.pack(state, now_ns),
-            (Self::CompactLog(policy), AnyState::CompactLog(state)) => policy.pack(state, now_ns),
+            (Self::SlidingLog(policy), AnyState::SlidingLog(state)) => policy.pack(state, now_ns),
             (Self::Calendar(policy), AnyState::Calendar(state)) => policy.pack(state, now_ns),
             _ => None,
         }
@@ -183,7 +178,7 @@ impl HasLockFree for AnyPolicy {
         match self {
             Self::Gcra(policy) => policy.unpack(value, now_ns).map(AnyState::Gcra),
             Self::FixedWindow(policy) => policy.unpack(value, now_ns).map(AnyState::FixedWindow),
-            Self::CompactLog(policy) => policy.unpack(value, now_ns).map(AnyState::CompactLog),
+            Self::SlidingLog(policy) => policy.unpack(value, now_ns).map(AnyState::SlidingLog),
             Self::Calendar(policy) => policy.unpack(value, now_ns).map(AnyState::Calendar),
             _ => None,
         }

@@ -390,7 +390,7 @@ impl OwnedLockFree<SlidingLog> for Ring {
         }
     }
 
-    fn seal(&self, _policy: &SlidingLog) -> Option<State> {
+    fn seal(&self, policy: &SlidingLog) -> Option<State> {
         let numbers = Numbers::from_fields(self.head.numbers(self.head.seal()?));
         let used = usize::try_from(numbers.slots).unwrap_or(usize::MAX);
         let mut instants_ns = Vec::with_capacity(self.slots.len());
@@ -409,7 +409,7 @@ impl OwnedLockFree<SlidingLog> for Ring {
         self.highest.store(highest, Ordering::Relaxed);
         // Threads with clocks slightly apart may have taken slots out of order.
         instants_ns.sort_unstable();
-        Some(State::of_instants(&instants_ns))
+        Some(policy.log_of(&instants_ns))
     }
 
     fn open(&self, policy: &SlidingLog, state: &State, now_ns: u64) -> bool {
@@ -426,7 +426,7 @@ impl OwnedLockFree<SlidingLog> for Ring {
         }
         // Permits of a coarser grid may count as granted later than the next one. A ring has no
         // order except that of grants.
-        if state.newest_ns() > policy.counted_ns(now_ns) {
+        if policy.newest_ns(state) > policy.counted_ns(now_ns) {
             return false;
         }
         // An excess left by a larger previous limit must not be dropped.
@@ -454,7 +454,7 @@ impl OwnedLockFree<SlidingLog> for Ring {
     /// refunded, a caller whose clock is behind would find their slots free.
     fn newest_ns(&self, policy: &SlidingLog, state: &State) -> u64 {
         // On a grid a grant was made less than a step before the instant at which it counts.
-        state.newest_ns().saturating_sub(policy.resolution_ns().saturating_sub(1))
+        policy.newest_ns(state).saturating_sub(policy.resolution_ns().saturating_sub(1))
     }
 
     fn note_epoch(&self, epoch: RefundEpoch) {

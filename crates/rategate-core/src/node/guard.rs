@@ -46,7 +46,6 @@ use core::error::Error;
 use core::fmt;
 use core::time::Duration;
 
-use crate::compact_log::CompactLog;
 use crate::fixed_window::FixedWindow;
 use crate::gcra::Gcra;
 use crate::rate::{Kind, Rate};
@@ -148,18 +147,6 @@ impl Lent for Gcra {
 }
 
 impl Lent for SlidingLog {
-    fn guarded(self, length_ns: u64) -> Result<Self, GuardError> {
-        let max_ns = u64::MAX.saturating_sub(self.held_for_ns());
-        let guard_ns = self.guard_ns().saturating_add(length_ns);
-        self.with_guard(Duration::from_nanos(guard_ns)).map_err(|_| GuardError::TooLong { max_ns })
-    }
-
-    fn outstanding(&self, nodes: u64, units: u64, length_ns: u64) -> u64 {
-        in_logs(self.permits(), self.held_for_ns(), length_ns).min(nodes.saturating_mul(units))
-    }
-}
-
-impl Lent for CompactLog {
     fn guarded(self, length_ns: u64) -> Result<Self, GuardError> {
         let max_ns = u64::MAX.saturating_sub(self.held_for_ns());
         let guard_ns = self.guard_ns().saturating_add(length_ns);

@@ -27,7 +27,6 @@ use core::num::{NonZeroU32, NonZeroU64};
 use core::time::Duration;
 
 use crate::calendar::Calendar;
-use crate::compact_log::CompactLog;
 use crate::concurrency::Concurrency;
 use crate::fixed_window::FixedWindow;
 use crate::gcra::Gcra;
@@ -74,15 +73,6 @@ impl Divisible for Gcra {
 }
 
 impl Divisible for SlidingLog {
-    fn part(&self, part: Part) -> Option<Self> {
-        let period_ns = self.held_for_ns().saturating_sub(self.guard_ns());
-        let log = Self::try_new(part.of(self.permits()), Duration::from_nanos(period_ns)).ok()?;
-        let log = log.with_guard(Duration::from_nanos(self.guard_ns())).ok()?;
-        log.with_resolution(Duration::from_nanos(self.resolution_ns())).ok()
-    }
-}
-
-impl Divisible for CompactLog {
     fn part(&self, part: Part) -> Option<Self> {
         let period_ns = self.held_for_ns().saturating_sub(self.guard_ns());
         let log = Self::try_new(part.of(self.permits()), Duration::from_nanos(period_ns)).ok()?;

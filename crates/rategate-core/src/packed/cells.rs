@@ -16,10 +16,10 @@
 use core::num::NonZeroU64;
 
 use super::{MIN_VALIDITY_NS, VALUE_BITS};
-use crate::compact_log::{self, CompactLog};
 use crate::debt::{Charged, Debt};
 use crate::fixed_window::{self, Anchor, FixedWindow};
 use crate::leftover::Leftover;
+use crate::sliding_log::{self, SlidingLog};
 
 /// The numbers of a limit that counts in cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +50,12 @@ impl Cells {
         Self { cell_ns, held_ns: period_ns, permits, counts_later: false }.validated()
     }
 
-    /// Returns the numbers of a log.
-    pub(crate) fn of_log(policy: &CompactLog) -> Option<Self> {
+    /// Returns the numbers of a log on a grid.
+    ///
+    /// A log to the nanosecond keeps its bound for callers whose clocks disagree, where a slot knows
+    /// only the latest of their readings.
+    pub(crate) fn of_log(policy: &SlidingLog) -> Option<Self> {
+        (policy.resolution_ns() > 1).then_some(())?;
         let (permits, held_ns) = (policy.permits(), policy.held_for_ns());
         let cell_ns = NonZeroU64::new(policy.resolution_ns())?;
         Self { cell_ns, held_ns, permits, counts_later: true }.validated()
@@ -279,21 +283,16 @@ impl Cells {
 
     pub(crate) fn pack_log(
         self,
-        state: &compact_log::State,
+        state: &sliding_log::State,
         now_ns: u64,
-        policy: &CompactLog,
+        policy: &SlidingLog,
     ) -> Option<u64> {
         let (number, used) = policy.only_cell(state, now_ns)?;
         self.pack(Cell { number, used }, now_ns)
     }
 
-    pub(crate) fn unpack_log(
-        self,
-        value: u64,
-        now_ns: u64,
-        policy: &CompactLog,
-    ) -> compact_log::State {
+    pub(crate) fn unpack_log(self, value: u64, now_ns: u64) -> sliding_log::State {
         let Cell { number, used } = self.cell(value, self.number_at(now_ns));
-        policy.with_cell(number, used)
+        SlidingLog::with_cell(number, used)
     }
 }

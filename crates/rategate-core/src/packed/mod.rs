@@ -10,9 +10,9 @@
 //!   300 000 parts to the nanosecond and bursts of over 2^55 parts do not fit.
 //! * [`FixedWindow`](crate::fixed_window::FixedWindow) on the clock's grid: a window's number, and
 //!   the permits used in it. Over 2^28 permits do not fit.
-//! * [`CompactLog`](crate::compact_log::CompactLog): a grid point, and its permits. Permits at a
-//!   second point, over 2^28 permits, and grids so fine that a minute has too many points do not
-//!   fit.
+//! * [`SlidingLog`](crate::sliding_log::SlidingLog) on a grid: a grid point, and its permits.
+//!   Permits at a second point, over 2^28 permits, and grids so fine that a minute has too many
+//!   points do not fit.
 //! * [`Calendar`](crate::calendar::Calendar): the second at which the window ends, and the permits
 //!   used in it. The first try of a key in a window does not fit, as only the calendar knows where
 //!   that ends; nor do over 2^28 permits, and borders between two seconds.

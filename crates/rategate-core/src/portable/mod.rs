@@ -99,7 +99,6 @@ pub(crate) mod tag {
     pub(crate) const BACKFILL_POOL: u16 = 6;
     pub(crate) const CONCURRENCY: u16 = 7;
     pub(crate) const COMMIT_LOG: u16 = 8;
-    pub(crate) const COMPACT_LOG: u16 = 9;
     pub(crate) const CALENDAR: u16 = 10;
     pub(crate) const ADAPTIVE_CONCURRENCY: u16 = 13;
     pub(crate) const ADAPTIVE_RATE: u16 = 14;
@@ -193,7 +192,6 @@ fn policy_of(tag: u16) -> &'static str {
         tag::BACKFILL_POOL => "backfill pool",
         tag::CONCURRENCY => "concurrency",
         tag::COMMIT_LOG => "commit log",
-        tag::COMPACT_LOG => "compact log",
         tag::CALENDAR => "calendar",
         tag::ADAPTIVE_CONCURRENCY => "concurrency that follows measurements",
         tag::ADAPTIVE_RATE => "rate that follows refusals",

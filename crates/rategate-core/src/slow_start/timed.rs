@@ -1,7 +1,6 @@
 //! Limits that a slower clock slows down.
 
 use crate::backfill_pool::BackfillPool;
-use crate::compact_log::CompactLog;
 use crate::error::LimitError;
 use crate::fixed_window::{Anchor, FixedWindow};
 use crate::gcra::Gcra;
@@ -35,7 +34,6 @@ pub trait Timed: Policy {
 
 impl Timed for Gcra {}
 impl Timed for SlidingLog {}
-impl Timed for CompactLog {}
 impl Timed for Pacer {}
 impl Timed for TwoTimeline {}
 impl Timed for BackfillPool {}

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use rategate_core::compact_log::CompactLog;
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
@@ -23,16 +22,9 @@ fn a_log_is_held_longer_by_the_length_on_top_of_its_own_guard() {
     let log =
         SlidingLog::new(10, Duration::from_nanos(S)).with_guard(Duration::from_nanos(5)).unwrap();
     assert_eq!(guarded(log, 100).unwrap(), log.with_guard(Duration::from_nanos(105)).unwrap());
-    let compact =
-        CompactLog::new(10, Duration::from_nanos(S)).with_guard(Duration::from_nanos(5)).unwrap();
-    assert_eq!(
-        guarded(compact, 100).unwrap(),
-        compact.with_guard(Duration::from_nanos(105)).unwrap()
-    );
     let max_ns = u64::MAX - S - 5;
     assert!(guarded(log, max_ns).is_ok());
     assert_eq!(guarded(log, max_ns + 1), Err(GuardError::TooLong { max_ns }));
-    assert_eq!(guarded(compact, max_ns + 1), Err(GuardError::TooLong { max_ns }));
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use rategate_core::compact_log::CompactLog;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
@@ -34,16 +33,13 @@ fn parts_add_up_to_the_limit() {
 
         let log = SlidingLog::new(permits, period).with_guard(guard).unwrap();
         let log = log.with_resolution(grid).unwrap();
-        let compact = CompactLog::new(permits, period).with_guard(guard).unwrap();
-        let compact = compact.with_resolution(grid).unwrap();
         let window = FixedWindow::new(permits, period, Anchor::Epoch);
         let in_flight = Concurrency::new(permits);
         assert_eq!(sum(&|part| log.part(part).map_or(0, |log| log.permits())), permits);
-        assert_eq!(sum(&|part| compact.part(part).map_or(0, |log| log.permits())), permits);
         assert_eq!(sum(&|part| window.part(part).map_or(0, |window| window.permits())), permits);
         assert_eq!(sum(&|part| in_flight.part(part).map_or(0, |limit| limit.permits())), permits);
         let all = Part::new(0, 1).unwrap();
-        assert_eq!((log.part(all), compact.part(all)), (Some(log), Some(compact)));
+        assert_eq!(log.part(all), Some(log));
         assert_eq!((window.part(all), in_flight.part(all)), (Some(window), Some(in_flight)));
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rategate::calendar::CalendarSpec;
 use rategate::error::RateError;
 use rategate::policy::Anchor;
-use rategate::{AnyPolicy, CompactLog, Concurrency, FixedWindow, Gcra, Rate, SlidingLog};
+use rategate::{AnyPolicy, Concurrency, FixedWindow, Gcra, Rate, SlidingLog};
 use rategate_core::span;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -62,8 +62,11 @@ impl Algorithm {
                 let (permits, period_ns) = bucket.rate().fraction()?;
                 (Self::Gcra, permits, period_ns)
             }
-            AnyPolicy::SlidingLog(log) => (Self::SlidingLog, log.permits(), log.held_for_ns()),
-            AnyPolicy::CompactLog(log) => (Self::CompactLog, log.permits(), log.held_for_ns()),
+            AnyPolicy::SlidingLog(log) => {
+                let name =
+                    if log.resolution_ns() > 1 { Self::CompactLog } else { Self::SlidingLog };
+                (name, log.permits(), log.held_for_ns())
+            }
             AnyPolicy::FixedWindow(window) => {
                 (Self::FixedWindow, window.permits(), window.period_ns())
             }
@@ -264,7 +267,9 @@ fn policy(
         Algorithm::SlidingLog => {
             SlidingLog::try_new(whole("a sliding log")?, period).map_err(text)?.into()
         }
-        Algorithm::CompactLog => CompactLog::try_new(whole("a log")?, period).map_err(text)?.into(),
+        Algorithm::CompactLog => {
+            SlidingLog::try_new(whole("a log")?, period).map_err(text)?.compact().into()
+        }
         Algorithm::FixedWindow => {
             let permits = whole("a window")?;
             FixedWindow::try_new(permits, period, Anchor::Epoch).map_err(text)?.into()

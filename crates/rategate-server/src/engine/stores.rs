@@ -38,7 +38,7 @@ use rategate::store::{
     ReservationEnd, ReservationId, ReserveReply, Rule as StoreRule, Store, StoreError,
     StoreRequest,
 };
-use rategate::{AnyPolicy, Clock, ManualClock, SlidingLog};
+use rategate::{AnyPolicy, Clock, ManualClock};
 use rategate_redis::plan::Plan;
 
 use crate::rule::{CountedWindow, CounterLocation, Limit, OnUnavailable, Rule};
@@ -371,13 +371,6 @@ fn store_rule(rule: &Rule) -> Result<StoreRule, String> {
         AnyPolicy::FixedWindow(window) if window.anchor() == Anchor::Epoch => window.into(),
         AnyPolicy::Calendar(quota) => quota.into(),
         AnyPolicy::SlidingLog(log) => log.into(),
-        AnyPolicy::CompactLog(log) => {
-            let period_ns = log.held_for_ns().saturating_sub(log.guard_ns());
-            let same = SlidingLog::try_new(log.permits(), Duration::from_nanos(period_ns))
-                .and_then(|same| same.with_guard(Duration::from_nanos(log.guard_ns())))
-                .and_then(|same| same.with_resolution(Duration::from_nanos(log.resolution_ns())));
-            same.map_err(|error| error.to_string())?.into()
-        }
         AnyPolicy::Concurrency(_)
             if matches!(rule.location, CounterLocation::StoreLeased { .. }) =>
         {
@@ -467,8 +460,7 @@ pub(super) fn reset_after_ns(
                 quota.later_border(quota.window(now_ns).end_ns, later.saturating_sub(1));
             border_ns.map_or(u64::MAX, |border_ns| border_ns.saturating_sub(now_ns))
         }
-        AnyPolicy::SlidingLog(log) => log.held_for_ns(),
-        AnyPolicy::CompactLog(log) => log.held_for_ns().saturating_add(log.resolution_ns()),
+        AnyPolicy::SlidingLog(log) => log.held_for_ns().saturating_add(log.resolution_ns()),
         _ => u64::MAX,
     }
 }

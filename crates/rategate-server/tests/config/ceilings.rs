@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rategate::policy::{Anchor, Limit as _};
-use rategate::{AnyPolicy, CompactLog, FixedWindow, Gcra, Rate, SlidingLog};
+use rategate::{AnyPolicy, FixedWindow, Gcra, Rate, SlidingLog};
 use rategate_core::ledger::Ledger;
 use rategate_core::verdict::Verdict;
 use rategate_server::config::ceiling;
@@ -31,7 +31,7 @@ fn no_more_passes_than_the_ceiling_and_it_is_reached() {
     let policies: [(AnyPolicy, bool); 4] = [
         (Gcra::new(Rate::new(10, Duration::from_secs(1)).unwrap(), 5).unwrap().into(), true),
         (SlidingLog::new(7, Duration::from_nanos(second / 2)).into(), true),
-        (CompactLog::new(7, Duration::from_nanos(second / 2)).into(), true),
+        (SlidingLog::new(7, Duration::from_nanos(second / 2)).compact().into(), true),
         // Only a window that begins within one of the grid overlaps one more.
         (FixedWindow::new(7, Duration::from_nanos(second / 2), Anchor::Epoch).into(), false),
     ];

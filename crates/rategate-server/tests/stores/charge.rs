@@ -6,7 +6,7 @@ use fastrand::Rng;
 use rategate::calendar::CalendarSpec;
 use rategate::charge::Debt;
 use rategate::policy::Anchor;
-use rategate::{AnyPolicy, Clock as _, CompactLog, FixedWindow, Gcra, ManualClock, SlidingLog};
+use rategate::{AnyPolicy, Clock as _, FixedWindow, Gcra, ManualClock, SlidingLog};
 use rategate_server::config::{load, load_text};
 use rategate_server::engine::{Decided, Engine, Verb, Verdict};
 use rategate_server::rule::{CounterLocation, Limit, Look, OnUnavailable, Over, Rule};
@@ -127,7 +127,7 @@ fn a_configuration_says_what_a_store_cannot_charge() {
     }
     // The engine's own rules meet the same check.
     let world = World::new();
-    let log = CompactLog::new(5, Duration::from_secs(1));
+    let log = SlidingLog::new(5, Duration::from_secs(1)).compact();
     let carried = Rule { debt: Debt::CARRIED, ..of("l", log) };
     let location = CounterLocation::StoreExact;
     let engine = world.server(Vec::new());

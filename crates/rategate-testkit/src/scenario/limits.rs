@@ -45,7 +45,7 @@ pub fn policy_from(body: &str) -> Result<AnyPolicy, ScenarioError> {
 /// Writes a policy as the body of a `[limit]` table, one key on each line, in ASCII.
 /// [`policy_from`] reads the same policy back.
 ///
-/// Returns `None` for what no table describes: calendars, compact logs, schedules that ramp, and
+/// Returns `None` for what no table describes: calendars, schedules that ramp, and
 /// ratios without a decimal form, such as 4/3.
 ///
 /// ```

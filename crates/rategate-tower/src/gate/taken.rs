@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rategate::adaptive::Outcome;
 use rategate::policy::{Ledger, LimiterPolicy};
 use rategate::{
-    BackfillPool, Clock, CompactLog, FixedWindow, Gcra, Grant, Limiter, Pacer, Permit, SlidingLog,
-    SlowStart, TwoTimeline, WarmUp,
+    BackfillPool, Clock, FixedWindow, Gcra, Grant, Limiter, Pacer, Permit, SlidingLog, SlowStart,
+    TwoTimeline, WarmUp,
 };
 
 /// The permits that a request has taken.
@@ -103,7 +103,6 @@ pub(super) fn may_count_in_flight<P: 'static>() -> bool {
     let never = [
         TypeId::of::<Ledger<Gcra>>(),
         TypeId::of::<Ledger<SlidingLog>>(),
-        TypeId::of::<Ledger<CompactLog>>(),
         TypeId::of::<Ledger<FixedWindow>>(),
         TypeId::of::<Ledger<Pacer>>(),
         TypeId::of::<Ledger<TwoTimeline>>(),
@@ -111,7 +110,6 @@ pub(super) fn may_count_in_flight<P: 'static>() -> bool {
         TypeId::of::<Ledger<BackfillPool>>(),
         TypeId::of::<Ledger<SlowStart<Gcra>>>(),
         TypeId::of::<Ledger<SlowStart<SlidingLog>>>(),
-        TypeId::of::<Ledger<SlowStart<CompactLog>>>(),
         TypeId::of::<Ledger<SlowStart<FixedWindow>>>(),
         TypeId::of::<Ledger<SlowStart<Pacer>>>(),
         TypeId::of::<Ledger<SlowStart<TwoTimeline>>>(),

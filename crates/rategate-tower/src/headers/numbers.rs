@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use rategate::policy::{AllOfLedger, Ledger, Policy};
 use rategate::{
-    AnyPolicy, CommitLog, CompactLog, Concurrency, FixedWindow, Gcra, Rate, SlidingLog, SlowStart,
-    WarmUp,
+    AnyPolicy, CommitLog, Concurrency, FixedWindow, Gcra, Rate, SlidingLog, SlowStart, WarmUp,
 };
 
 use super::QuotaPolicy;
@@ -32,14 +31,12 @@ impl Numbers {
         let policy = any_of::<AnyPolicy>(limit)
             .or_else(|| any_of::<Gcra>(limit))
             .or_else(|| any_of::<SlidingLog>(limit))
-            .or_else(|| any_of::<CompactLog>(limit))
             .or_else(|| any_of::<FixedWindow>(limit))
             .or_else(|| any_of::<WarmUp>(limit))
             .or_else(|| any_of::<Concurrency>(limit))
             .or_else(|| any_of::<CommitLog>(limit))
             .or_else(|| slow_of::<Gcra>(limit))
             .or_else(|| slow_of::<SlidingLog>(limit))
-            .or_else(|| slow_of::<CompactLog>(limit))
             .or_else(|| slow_of::<FixedWindow>(limit));
         Self::of_policy(&policy?)
     }
@@ -59,7 +56,6 @@ impl Numbers {
                 within(permits, time_of(permits, warm_up.rate())?)
             }
             AnyPolicy::SlidingLog(log) => within(log.permits(), log.held_for_ns()),
-            AnyPolicy::CompactLog(log) => within(log.permits(), log.held_for_ns()),
             AnyPolicy::FixedWindow(window) => within(window.permits(), window.period_ns()),
             AnyPolicy::CommitLog(log) => within(log.permits(), log.cools_for_ns()),
             AnyPolicy::Concurrency(limit) => Self { quota: limit.permits(), window: None },

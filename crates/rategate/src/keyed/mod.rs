@@ -53,10 +53,9 @@ use crate::status::Status;
 ///
 /// Every policy can be used. A key takes a slot and is decided without a lock under three of
 /// them: a [`Gcra`](crate::Gcra), a [`FixedWindow`](crate::FixedWindow) on the clock's grid,
-/// and a [`CompactLog`](crate::CompactLog) while all its grants are at one point of its grid.
+/// and a [`SlidingLog`](crate::SlidingLog) on a grid while all its grants are at one point of it.
 /// The slot is 16 bytes for a key that is a number, and 24 for any other. All other policies
-/// are decided under the lock of one shard of the table. A busier compact log keeps a state of
-/// a few bits for each permit.
+/// are decided under the lock of one shard of the table.
 ///
 /// # Eviction
 ///

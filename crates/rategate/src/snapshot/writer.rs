@@ -23,9 +23,9 @@ use super::wire::{
 /// use rategate::policy::saved::RestoreTarget;
 /// use rategate::snapshot::{Downtime, Header, Record, SavedAt, SnapshotReader, SnapshotWriter};
 /// use rategate::policy::Policy;
-/// use rategate::CompactLog;
+/// use rategate::SlidingLog;
 ///
-/// let log = CompactLog::new(100, Duration::from_secs(1));
+/// let log = SlidingLog::new(100, Duration::from_secs(1)).compact();
 /// let table = [("anna", log.fresh(0)), ("bert", log.fresh(0))];
 ///
 /// let header = Header::new(SavedAt::now(5_000), [numbers_of(&log)]);

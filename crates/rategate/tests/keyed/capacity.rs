@@ -6,7 +6,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use rategate::error::KeyedError;
 use rategate::keyed::{Capacity, Overflow};
-use rategate::{CompactLog, Gcra, Keyed, Limiter, ManualClock, SlidingLog};
+use rategate::{Gcra, Keyed, Limiter, ManualClock, SlidingLog};
 
 use crate::keyed::{MS, S, bucket, passes, table};
 
@@ -207,8 +207,8 @@ fn bytes_are_bounded() {
 fn a_log_with_a_grant_takes_no_heap() {
     let capacity = Capacity { max_bytes: 0, ..Capacity::for_keys(5_000) };
     let clock = ManualClock::new();
-    let log = CompactLog::new(100, Duration::from_nanos(S));
-    let keyed: Keyed<u64, CompactLog, ManualClock> =
+    let log = SlidingLog::new(100, Duration::from_nanos(S)).compact();
+    let keyed: Keyed<u64, SlidingLog, ManualClock> =
         Keyed::with_clock(log, capacity, clock.clone());
     for key in 0..5_000 {
         assert_eq!(passes(&keyed, &key), Some(true));

@@ -14,8 +14,8 @@ use rategate::keyed::Hashing;
 use rategate::policy::Anchor;
 use rategate::policy::HasLockFree;
 use rategate::{
-    AnyPolicy, Clock, CompactLog, Decision, FixedWindow, Grant, Keyed, Limiter, ManualClock,
-    Reservation, SlidingLog,
+    AnyPolicy, Clock, Decision, FixedWindow, Grant, Keyed, Limiter, ManualClock, Reservation,
+    SlidingLog,
 };
 use rategate_testkit::ns;
 
@@ -344,7 +344,7 @@ fn other_policies_answer_as_if_each_had_a_limiter() {
         let mut permits = || 1 + random.u64(..6);
         let log = |n| SlidingLog::new(n, Duration::from_nanos(period_ns));
         agrees(seed, vec![log(permits()), log(permits())], &log(permits()));
-        let log = |n| CompactLog::new(n, Duration::from_nanos(period_ns));
+        let log = |n| SlidingLog::new(n, Duration::from_nanos(period_ns)).compact();
         agrees(seed, vec![log(permits())], &log(permits()));
         let window = |n| FixedWindow::new(n, Duration::from_nanos(period_ns), Anchor::Epoch);
         agrees(seed, vec![window(permits())], &window(permits()));

@@ -12,8 +12,8 @@ use rategate::keyed::{Capacity, JointDecision, Overflow, try_all};
 use rategate::policy::Anchor;
 use rategate::wait::{CancelToken, Timer, Wake};
 use rategate::{
-    AnyPolicy, AsyncLimiter, Clock, CommitLog, CompactLog, Concurrency, Decision, FixedWindow,
-    Gcra, Keyed, ManualClock, Pacer, SlidingLog, Status,
+    AnyPolicy, AsyncLimiter, Clock, CommitLog, Concurrency, Decision, FixedWindow, Gcra, Keyed,
+    ManualClock, Pacer, SlidingLog, Status,
 };
 
 use crate::keyed::{S, bucket, outcome, passes, table};
@@ -22,7 +22,7 @@ fn policies() -> Vec<AnyPolicy> {
     vec![
         bucket("1/s", 3).into(),
         FixedWindow::new(3, Duration::from_nanos(S), Anchor::Epoch).into(),
-        CompactLog::new(3, Duration::from_nanos(S)).into(),
+        SlidingLog::new(3, Duration::from_nanos(S)).compact().into(),
         SlidingLog::new(3, Duration::from_nanos(S)).into(),
         Concurrency::new(3).into(),
         CommitLog::new(3, Duration::from_nanos(S)).into(),
@@ -235,7 +235,7 @@ fn a_reset_voids_earlier_grants() {
     let policies: [AnyPolicy; 3] = [
         bucket("1/h", 3).into(),
         FixedWindow::new(3, Duration::from_nanos(3_600 * S), Anchor::Epoch).into(),
-        CompactLog::new(3, Duration::from_nanos(3_600 * S)).into(),
+        SlidingLog::new(3, Duration::from_nanos(3_600 * S)).compact().into(),
     ];
     for policy in policies {
         let clock = ManualClock::new();

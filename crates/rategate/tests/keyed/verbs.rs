@@ -306,6 +306,6 @@ fn a_batch_is_its_tries() {
     }
     each(&bucket("3/s", 3));
     each(&bucket("30000001/s", 3));
-    each(&rategate::CompactLog::new(3, Duration::from_nanos(S)));
+    each(&rategate::SlidingLog::new(3, Duration::from_nanos(S)).compact());
     each(&Concurrency::new(30));
 }

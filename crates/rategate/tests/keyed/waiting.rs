@@ -86,7 +86,7 @@ fn recovered_keys_are_evicted_and_no_others() {
         AnyPolicy::from(Gcra::per_second(1)),
         AnyPolicy::from(SlidingLog::new(1, second)),
         AnyPolicy::from(rategate::FixedWindow::new(1, second, Anchor::Epoch)),
-        AnyPolicy::from(rategate::CompactLog::new(1, second)),
+        AnyPolicy::from(SlidingLog::new(1, second).compact()),
     ];
     for policy in policies {
         let (keyed, clock) = table::<u64, _>(policy, 100, Overflow::Refuse);

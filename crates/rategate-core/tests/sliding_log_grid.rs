@@ -1,26 +1,21 @@
-//! Tests of the `compact_log` contract: decisions equal those of a plain list of all grants on
-//! the grid, in every form.
+//! Tests of the `sliding_log` contract on grids: decisions equal those of a plain list of all
+//! grants on the grid, whatever the log's form in memory.
 
-use std::collections::HashSet;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::common::with_lock_free::{FromScenario, WithLockFree};
 use crate::common::{MS, S, granted, retry, start};
 use fastrand::Rng;
 use rategate_core::all_of::AllOfLedger;
-use rategate_core::any_policy::AnyPolicy;
-use rategate_core::compact_log::{CompactLog, DEFAULT_PARTS, Form, MAX_PERMITS, State};
+use rategate_core::debt::{Charge, Charged, Debt};
 use rategate_core::error::{ExceedsCapacity, LimitError};
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
 use rategate_core::policy::{Policy, Taken};
 use rategate_core::refund::Refund;
-use rategate_core::sliding_log::SlidingLog;
+use rategate_core::sliding_log::{COMPACT_PARTS, MAX_CHARGED, MAX_PERMITS, SlidingLog, State};
 use rategate_core::verdict::{Grant, Opening, Refusal, Verdict};
-use rategate_testkit::clock::VirtualClock;
 use rategate_testkit::oracle::Grants;
-use rategate_testkit::{suite, world};
 
 /// The numbers of a log.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,15 +27,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    fn compact(self) -> CompactLog {
-        let log = CompactLog::new(self.max, Duration::from_nanos(self.period_ns));
-        log.with_guard(Duration::from_nanos(self.guard_ns))
-            .unwrap()
-            .with_resolution(Duration::from_nanos(self.grid_ns))
-            .unwrap()
-    }
-
-    fn sliding(self) -> SlidingLog {
+    fn log(self) -> SlidingLog {
         let log = SlidingLog::new(self.max, Duration::from_nanos(self.period_ns));
         log.with_guard(Duration::from_nanos(self.guard_ns))
             .unwrap()
@@ -135,89 +122,50 @@ impl Policy for Plain {
         list.retain(|(_, permits)| *permits > 0);
         refund.permits - left
     }
-}
 
-/// The transitions between forms that calls have caused.
-type Forms = HashSet<(Form, Form)>;
-
-/// One sequence of calls to three implementations of the log.
-struct Three {
-    compact: Ledger<CompactLog>,
-    plain: Ledger<Plain>,
-    /// The sliding log, until the grid changes: it leaves old grants where they are.
-    sliding: Option<Ledger<SlidingLog>>,
-    numbers: Numbers,
-    forms: Forms,
-}
-
-impl Three {
-    fn new(numbers: Numbers, now_ns: u64) -> Self {
-        Self {
-            compact: Ledger::new(numbers.compact(), now_ns),
-            plain: Ledger::new(Plain(numbers), now_ns),
-            sliding: Some(Ledger::new(numbers.sliding(), now_ns)),
-            numbers,
-            forms: Forms::new(),
-        }
+    fn charge(&self, list: &mut List, charge: Charge) -> Option<Charged> {
+        let Charge { now_ns, permits, .. } = charge;
+        *list = self.young(list, now_ns);
+        let booked = permits.min(MAX_CHARGED - total(list));
+        list.push((self.counted_ns(now_ns), booked));
+        list.sort_unstable();
+        Some(Charged { booked, forgiven: permits - booked, debt: self.debt(list, now_ns) })
     }
 
-    /// Checks that all three give the same result, and returns it.
+    fn debt(&self, list: &List, now_ns: u64) -> u64 {
+        total(&self.young(list, now_ns)).saturating_sub(self.0.max)
+    }
+}
+
+/// One sequence of calls to the log and to the list.
+struct Two {
+    log: Ledger<SlidingLog>,
+    plain: Ledger<Plain>,
+    numbers: Numbers,
+}
+
+impl Two {
+    fn new(numbers: Numbers, now_ns: u64) -> Self {
+        let log = Ledger::new(numbers.log(), now_ns);
+        Self { log, plain: Ledger::new(Plain(numbers), now_ns), numbers }
+    }
+
+    /// Checks that both give the same result, and returns it.
     fn same<T: PartialEq + std::fmt::Debug>(
         &mut self,
         what: (u64, usize),
         request: impl Fn(&mut dyn Limit) -> T,
     ) -> T {
-        let before = self.compact.state().form();
-        let answer = request(&mut self.compact);
-        let after = self.compact.state().form();
-        self.forms.insert((before, after));
-        assert_eq!(
-            answer,
-            request(&mut self.plain),
-            "seed and step {what:?}, {:?}, plain",
-            self.numbers
-        );
-        if let Some(sliding) = &mut self.sliding {
-            assert_eq!(
-                answer,
-                request(sliding),
-                "seed and step {what:?}, {:?}, sliding",
-                self.numbers
-            );
-        }
+        let answer = request(&mut self.log);
+        let plain = request(&mut self.plain);
+        assert_eq!(answer, plain, "seed and step {what:?}, {:?}", self.numbers);
         answer
     }
 
     fn reconfigure(&mut self, now_ns: u64, numbers: Numbers) {
-        self.compact.reconfigure(now_ns, numbers.compact());
+        self.log.reconfigure(now_ns, numbers.log());
         self.plain.reconfigure(now_ns, Plain(numbers));
-        if numbers.grid_ns == self.numbers.grid_ns {
-            let sliding = self.sliding.iter_mut();
-            sliding.for_each(|sliding| sliding.reconfigure(now_ns, numbers.sliding()));
-        } else {
-            self.sliding = None;
-        }
         self.numbers = numbers;
-    }
-
-    /// Trimming changes no decision, and an expired log has no memory afterwards.
-    fn check_trimmed(&self, what: (u64, usize), now_ns: u64) {
-        let (policy, state) = (self.compact.policy(), self.compact.state());
-        let mut trimmed = state.clone();
-        policy.trim(&mut trimmed, now_ns);
-        assert!(trimmed.heap_bytes() <= state.heap_bytes(), "seed and step {what:?}");
-        for permits in [1, self.numbers.max.div_ceil(2), self.numbers.max] {
-            let permits = NonZeroU64::new(permits).unwrap();
-            let opening = |state: &State| policy.opening(state, now_ns, permits);
-            assert_eq!(opening(&trimmed), opening(state), "seed and step {what:?}");
-        }
-        if self.plain.policy().young(self.plain.state(), now_ns).is_empty() {
-            assert_eq!(
-                (trimmed.heap_bytes(), &trimmed),
-                (0, &State::default()),
-                "seed and step {what:?}"
-            );
-        }
     }
 }
 
@@ -257,13 +205,13 @@ fn step_ns(random: &mut Rng, numbers: Numbers, mood: u64) -> u64 {
 }
 
 /// Plays one story. Returns the grants that were kept, unless numbers changed.
-fn play(seed: u64, largest: u64, steps: usize, forms: &mut Forms) {
+fn play(seed: u64, largest: u64, steps: usize) {
     let mut random = Rng::with_seed(seed);
     let mut numbers = numbers(&mut random, largest);
     // Some stories start near the end of the clock, so that some later instants lie beyond it.
     let margin_ns = 40 * (numbers.period_ns + numbers.guard_ns);
     let mut now_ns = random.choice([0, 0, 12_345, u64::MAX - margin_ns]).unwrap();
-    let mut log = Three::new(numbers, now_ns);
+    let mut log = Two::new(numbers, now_ns);
     let (mut grants, mut mood): (Vec<Grant>, u64) = (Vec::new(), 0);
     let mut kept = Some(Grants::default());
     for step in 0..steps {
@@ -316,14 +264,17 @@ fn play(seed: u64, largest: u64, steps: usize, forms: &mut Forms) {
                 };
                 log.reconfigure(now_ns, numbers);
             }
+            18 if random.u64(..6) == 0 => {
+                kept = None;
+                let charged = random.choice([permits, 3 * numbers.max, 1 << 61]).unwrap();
+                log.same(what, |limit| limit.charge(now_ns, charged, Debt::FORGOTTEN)).unwrap();
+            }
             _ => {
                 let _ = log.same(what, |limit| limit.peek(now_ns, permits));
-                log.check_trimmed(what, now_ns);
             }
         }
-        log.same(what, |limit| limit.remaining(now_ns));
+        log.same(what, |limit| (limit.remaining(now_ns), limit.debt(now_ns)));
     }
-    forms.extend(log.forms);
     // Cancelled and refunded grants do not count: the rest keeps the ceiling by its true
     // instants.
     if let Some(list) = &mut kept {
@@ -336,97 +287,39 @@ fn play(seed: u64, largest: u64, steps: usize, forms: &mut Forms) {
 }
 
 /// S3.10, S3.11, X3.6: start, wait and remainder are those of the quantised plain log for every
-/// call: tries, reservations, cancels, refunds and changes of the numbers. And the stories lead
-/// from each form into each other one.
+/// call: tries, reservations, cancels, refunds, charges and changes of the numbers.
 #[test]
 fn decisions_are_those_of_the_quantised_plain_log() {
-    let mut forms = Forms::new();
-    (1..900).for_each(|seed| play(seed, 500, 120, &mut forms));
-    assert_eq!(forms.len(), 16, "{forms:?}");
-}
-
-#[test]
-fn decisions_of_short_logs_are_those_of_the_quantised_plain_log() {
-    let mut forms = Forms::new();
-    (1_000..2_300).for_each(|seed| play(seed, 30, 120, &mut forms));
-    assert_eq!(forms.len(), 9, "no histogram is that small: {forms:?}");
+    (1..900).for_each(|seed| play(seed, 500, 120));
+    (1_000..2_300).for_each(|seed| play(seed, 30, 120));
 }
 
 /// Logs of up to 20 000 permits agree too, in stories long enough to fill such a log.
 #[test]
 fn decisions_of_large_logs_are_those_of_the_quantised_plain_log() {
-    let mut forms = Forms::new();
-    (1..12).for_each(|seed| play(seed, 20_000, 3_000, &mut forms));
+    (1..12).for_each(|seed| play(seed, 20_000, 3_000));
 }
 
-/// A busy log agrees over several windows, whatever has been dropped, joined or rewritten on the
-/// way.
+/// The log works as one of several limits.
 #[test]
-fn laps_of_a_busy_log_are_those_of_the_plain_log() {
-    for (seed, parts) in [(1, 1_000), (2, 65_535), (3, 97), (4, 1_000_000_000)] {
-        let log = CompactLog::new(3_000, Duration::from_nanos(S)).with_parts(parts).unwrap();
-        let plain = SlidingLog::new(3_000, Duration::from_nanos(S))
-            .with_resolution(Duration::from_nanos(log.resolution_ns()))
-            .unwrap();
-        let (mut log, mut plain) = (Ledger::new(log, 0), Ledger::new(plain, 0));
-        let (mut random, mut now_ns) = (Rng::with_seed(seed), 0);
-        for step in 0..20_000 {
-            // Now and then quiet, for up to a third of a window.
-            let quiet = random.u64(..3_000) == 0;
-            now_ns += random.u64(0..=if quiet { S / 3 } else { S / 2_000 });
-            let permits = random.choice([1, 1, 1, 2, 9]).unwrap();
-            let answer = log.try_acquire(now_ns, permits);
-            assert_eq!(answer, plain.try_acquire(now_ns, permits), "{parts} parts, step {step}");
-        }
-    }
-}
-
-/// Every scenario of a sliding log gives the same story on a compact one, byte for byte.
-#[test]
-fn scenarios_of_the_sliding_log_pass() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/scenarios");
-    let all = suite::each(folder, |name, scenario| {
-        let [policy @ AnyPolicy::SlidingLog(_)] = scenario.limits.as_slice() else {
-            return Err("no sliding log alone");
-        };
-        let subject = WithLockFree::new(CompactLog::of(policy).unwrap(), scenario.clock_start_ns);
-        let clock = VirtualClock::new(scenario.clock_start_ns);
-        let report = world::run_with(&scenario, &clock, subject);
-        assert_eq!(report.to_json(), world::run(&scenario).to_json(), "{name}");
-        Ok(())
-    });
-    let all = all.unwrap();
-    assert!(all.played.len() > 4, "{all:?}");
-    all.record("compact").unwrap();
-}
-
-impl FromScenario for CompactLog {
-    fn of(policy: &AnyPolicy) -> Option<Self> {
-        let AnyPolicy::SlidingLog(log) = policy else { return None };
-        Some(Self::new(log.permits(), Duration::from_nanos(log.held_for_ns())).exact())
-    }
-}
-
-/// A compact log works as one of several limits, chosen at run time.
-#[test]
-fn it_is_one_of_any_policies() {
-    let [log, plain] = [
-        AnyPolicy::from(CompactLog::new(5, Duration::from_nanos(100)).exact()),
-        SlidingLog::new(5, Duration::from_nanos(100)).into(),
-    ];
-    assert_eq!(log.can_follow(&plain), Err(LimitError::OtherPolicy));
-    let both = |policy| {
-        AllOfLedger::new([policy, CompactLog::new(7, Duration::from_nanos(150)).into()], 0)
-    };
-    let (mut log, mut plain) = (both(log), both(plain));
+fn it_is_one_of_several() {
+    let numbers = |max, period_ns| Numbers { max, period_ns, guard_ns: 0, grid_ns: 7 };
+    let both = [numbers(5, 100), numbers(7, 150)];
+    let mut log = AllOfLedger::new(both.map(|numbers| numbers.log().into()), 0);
+    let mut plain = both.map(|numbers| Ledger::new(Plain(numbers), 0));
     let (mut random, mut now_ns) = (Rng::with_seed(1), 0);
     for _ in 0..2_000 {
         now_ns += random.u64(0..=40);
         let permits = random.u64(1..=4);
-        let answer = log.try_acquire(now_ns, permits);
-        assert_eq!(answer, plain.try_acquire(now_ns, permits));
-        if let (true, Some(grant)) = (random.u64(..5) == 0, granted(answer)) {
-            assert_eq!(log.refund(now_ns, &grant, 1), plain.refund(now_ns, &grant, 1));
+        let opens = |limit: &Ledger<Plain>| limit.peek(now_ns, permits).unwrap().unwrap();
+        let wait_ns = plain.iter().map(opens).max().unwrap();
+        if granted(log.try_acquire(now_ns, permits)).is_some() {
+            assert_eq!(wait_ns, 0);
+            for limit in &mut plain {
+                assert!(granted(limit.try_acquire(now_ns, permits)).is_some());
+            }
+        } else {
+            assert_eq!(retry(log.try_acquire(now_ns, permits)), wait_ns);
         }
     }
 }
@@ -443,7 +336,7 @@ fn a_grid_costs_less_than_its_resolution() {
         let grid_ns = random.u64(1..=period_ns);
         let held_ns = period_ns + guard_ns;
         let numbers = Numbers { max, period_ns, guard_ns, grid_ns };
-        let mut limit = Ledger::new(numbers.compact(), seed);
+        let mut limit = Ledger::new(numbers.log(), seed);
         let starts: Vec<u64> = (0..max * 4).map(|_| start(limit.reserve(seed, 1, None))).collect();
         let lap = usize::try_from(max).unwrap();
         for at in lap..starts.len() {
@@ -457,7 +350,7 @@ fn a_grid_costs_less_than_its_resolution() {
         }
     }
     // A loop that respects each denial gets the whole rate on a grid that divides the window.
-    let mut limit = Ledger::new(CompactLog::new(250, Duration::from_nanos(S)), 0);
+    let mut limit = Ledger::new(SlidingLog::new(250, Duration::from_nanos(S)).compact(), 0);
     let (mut now_ns, mut passed) = (0, 0);
     while now_ns < 20 * S {
         match limit.try_acquire(now_ns, 1).unwrap() {
@@ -474,10 +367,10 @@ fn a_grid_costs_less_than_its_resolution() {
 /// sooner. On a coarser grid all move to its next point.
 #[test]
 fn a_change_of_the_grid_rounds_up() {
-    let log = CompactLog::new(2, Duration::from_nanos(100));
+    let log = SlidingLog::new(2, Duration::from_nanos(100)).compact();
     let mut limit = Ledger::new(log.with_resolution(Duration::from_nanos(50)).unwrap(), 0);
     assert!(granted(limit.try_acquire(1, 1)).is_some());
-    limit.reconfigure(2, log.exact());
+    limit.reconfigure(2, SlidingLog::new(2, Duration::from_nanos(100)));
     assert!(granted(limit.try_acquire(2, 1)).is_some());
     assert_eq!(retry(limit.try_acquire(2, 2)), 148, "both count as made at 50");
     assert_eq!((limit.remaining(149), limit.remaining(150)), (0, 2));
@@ -487,7 +380,7 @@ fn a_change_of_the_grid_rounds_up() {
     // A longer period does not bring back expired grants.
     limit.reconfigure(
         310,
-        CompactLog::new(2, Duration::from_micros(10))
+        SlidingLog::new(2, Duration::from_micros(10))
             .with_resolution(Duration::from_nanos(70))
             .unwrap(),
     );
@@ -498,7 +391,7 @@ fn a_change_of_the_grid_rounds_up() {
 /// form.
 #[test]
 fn fewer_permits_wait_until_enough_have_left() {
-    let numbers = |max| CompactLog::new(max, Duration::from_nanos(S));
+    let numbers = |max| SlidingLog::new(max, Duration::from_nanos(S)).compact();
     let mut limit = Ledger::new(numbers(1_000), 0);
     for n in 0..1_000 {
         assert!(granted(limit.try_acquire(n * MS / 2, 1)).is_some());
@@ -514,7 +407,7 @@ fn fewer_permits_wait_until_enough_have_left() {
 #[test]
 fn the_end_of_the_clock_is_no_beginning() {
     for grid_ns in [1, 7, 1_000, S] {
-        let log = CompactLog::new(3, Duration::from_nanos(S))
+        let log = SlidingLog::new(3, Duration::from_nanos(S))
             .with_resolution(Duration::from_nanos(grid_ns))
             .unwrap();
         let mut limit = Ledger::new(log, u64::MAX - 3 * S);
@@ -529,7 +422,7 @@ fn the_end_of_the_clock_is_no_beginning() {
         assert!(granted(limit.try_acquire(0, 1)).is_none(), "a clock that goes back");
     }
     // The whole clock as the window, and one gap as wide as it.
-    let log = CompactLog::new(3, Duration::from_nanos(u64::MAX)).exact();
+    let log = SlidingLog::new(3, Duration::from_nanos(u64::MAX));
     let mut limit = Ledger::new(log, 0);
     for now_ns in [0, u64::MAX - 1, u64::MAX - 1] {
         assert!(granted(limit.try_acquire(now_ns, 1)).is_some(), "at {now_ns}");
@@ -550,7 +443,7 @@ fn the_end_of_the_clock_is_no_beginning() {
 #[test]
 fn what_comes_back_was_never_granted() {
     for parts in [10, 100, 1_000, 1_000_000] {
-        let log = CompactLog::new(500, Duration::from_nanos(S)).with_parts(parts).unwrap();
+        let log = SlidingLog::new(500, Duration::from_nanos(S)).with_parts(parts).unwrap();
         for seed in 1..60 {
             let mut random = Rng::with_seed(seed);
             let (mut with, mut without) = (Ledger::new(log, 0), Ledger::new(log, 0));
@@ -573,32 +466,16 @@ fn what_comes_back_was_never_granted() {
     }
 }
 
-/// Invalid numbers are refused, each with its own error.
+/// Invalid grids are refused.
 #[test]
-fn numbers_are_checked_once() {
-    let (max, log) = (MAX_PERMITS, CompactLog::new(1, Duration::from_nanos(S)));
-    assert_eq!(CompactLog::try_new(0, Duration::from_nanos(S)), Err(LimitError::ZeroPermits));
-    assert_eq!(CompactLog::try_new(1, Duration::from_nanos(0)), Err(LimitError::ZeroPeriod));
-    assert_eq!(
-        CompactLog::try_new(max + 1, Duration::from_nanos(S)),
-        Err(LimitError::TooManyPermits { max })
-    );
-    assert_eq!(log.with_guard(Duration::from_nanos(u64::MAX)), Err(LimitError::PeriodTooLong));
-    assert_eq!(log.with_guard(Duration::from_nanos(5)).map(|log| log.held_for_ns()), Ok(S + 5));
+fn grids_are_checked_once() {
+    let log = SlidingLog::new(1, Duration::from_nanos(S));
     for grid_ns in [0, S + 1] {
         assert_eq!(log.with_resolution(Duration::from_nanos(grid_ns)), Err(LimitError::Resolution));
         assert_eq!(log.with_parts(grid_ns), Err(LimitError::Resolution));
     }
-    assert_eq!(log.resolution_ns(), S / DEFAULT_PARTS);
-    assert_eq!(log.exact().resolution_ns(), 1);
-    assert_eq!(
-        CompactLog::new(max, Duration::from_nanos(999)).resolution_ns(),
-        1,
-        "no finer than that"
-    );
+    assert_eq!((log.resolution_ns(), log.compact().resolution_ns()), (1, S / COMPACT_PARTS));
+    let short = SlidingLog::new(MAX_PERMITS, Duration::from_nanos(999)).compact();
+    assert_eq!(short.resolution_ns(), 1, "no finer than that");
     assert_eq!(log.with_parts(65_535).unwrap().resolution_ns(), 15_259);
-    let mut limit = Ledger::new(CompactLog::new(max, Duration::from_nanos(S)), 0);
-    assert_eq!(limit.try_acquire(0, max + 1), Err(ExceedsCapacity::new(max + 1, max)));
-    assert!(granted(limit.try_acquire(0, max)).is_some());
-    assert_eq!((limit.remaining(0), retry(limit.try_acquire(0, 1))), (0, S));
 }
