@@ -75,7 +75,7 @@ use crate::policy::{Policy, Taken};
 use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal};
-use crate::window_debt;
+use crate::window_debt::{self, Count};
 
 /// The windows of a calendar: they follow each other without gaps from the clock's zero on.
 pub trait Grid: Debug + Send + Sync {
@@ -269,6 +269,16 @@ impl Calendar {
         state
     }
 
+    /// Returns the window around `at_ns` and its count, unless later windows pay some of it.
+    pub(crate) fn count_at(&self, state: &State, at_ns: u64) -> Option<Count> {
+        let State { start_ns, end_ns, used, is_carried } = self.moved_to(state, at_ns);
+        if used == 0 {
+            let Window { start_ns, end_ns, .. } = self.window(at_ns);
+            return Some(Count { start_ns, end_ns, used });
+        }
+        (!is_carried).then_some(Count { start_ns, end_ns, used })
+    }
+
     /// Counts permits in the window around `at_ns`, or in the newest if that is later. A debt is
     /// carried if it was, or from now on.
     fn count(&self, state: &mut State, at_ns: u64, permits: u64, is_carried: bool) {
@@ -302,12 +312,12 @@ impl Calendar {
     }
 
     /// Returns the state of a count in the window that ends at `end_ns`.
-    pub(crate) fn with_count(&self, end_ns: u64, used: u64) -> State {
-        if used == 0 {
-            return State::default();
-        }
-        let start_ns = self.window(end_ns.saturating_sub(1)).start_ns;
-        State { start_ns, end_ns, used, is_carried: false }
+    pub(crate) fn with_end(&self, end_ns: u64, used: u64) -> State {
+        let start_ns = match used {
+            0 => 0,
+            _ => self.window(end_ns.saturating_sub(1)).start_ns,
+        };
+        State::of_count(Count { start_ns, end_ns, used })
     }
 }
 
@@ -330,6 +340,18 @@ impl State {
     /// Returns `true` if the window has ended by then. A fresh state's has.
     const fn is_over(&self, at_ns: u64) -> bool {
         self.end_ns <= at_ns && self.end_ns != NEVER
+    }
+
+    pub(crate) const fn of_count(Count { start_ns, end_ns, used }: Count) -> Self {
+        if used == 0 {
+            return Self { start_ns: 0, end_ns: 0, used, is_carried: false };
+        }
+        Self { start_ns, end_ns, used, is_carried: false }
+    }
+
+    /// Returns the begin of the newest window.
+    pub(crate) const fn start_ns(&self) -> u64 {
+        self.start_ns
     }
 
     const fn contains(&self, at_ns: u64) -> bool {

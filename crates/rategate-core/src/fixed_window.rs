@@ -51,7 +51,7 @@ use crate::policy::{Policy, Taken};
 use crate::refund::Refund;
 use crate::span::checked;
 use crate::verdict::{Opening, Refusal, on_clock};
-use crate::window_debt;
+use crate::window_debt::{self, Count};
 
 /// A limit of at most `permits` in each window of a grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,6 +178,24 @@ impl FixedWindow {
         state
     }
 
+    /// Returns the window around `at_ns` and its count, unless later windows pay some of it, the
+    /// grid has not begun, or the window reaches beyond the clock.
+    pub(crate) fn count_at(&self, state: &State, at_ns: u64) -> Option<Count> {
+        let anchor_ns = state.anchor_ns?;
+        let State { window_ns, used, is_carried, .. } = self.moved_to(state, at_ns);
+        let start_ns = self.window_of(anchor_ns, at_ns).max(window_ns);
+        let end_ns = start_ns.checked_add(self.period_ns.get())?;
+        (!is_carried || used <= self.permits()).then_some(Count { start_ns, end_ns, used })
+    }
+
+    pub(crate) const fn with_count(&self, Count { start_ns, used, .. }: Count) -> State {
+        let anchor_ns = match self.anchor {
+            Anchor::Epoch => 0,
+            Anchor::FirstCall => start_ns,
+        };
+        State { anchor_ns: Some(anchor_ns), window_ns: start_ns, used, is_carried: false }
+    }
+
     /// Counts permits in the window around `at_ns`, or in the newest if that is later.
     fn count(&self, state: &mut State, at_ns: u64, permits: u64, debt: Debt) {
         let anchor_ns = *state.anchor_ns.get_or_insert(at_ns);
@@ -187,6 +205,13 @@ impl FixedWindow {
         // A debt that has been paid is over, and the next one ends in its own way.
         let is_owed = state.is_carried && used > self.permits();
         state.is_carried = debt.is_carried() || is_owed;
+    }
+}
+
+impl State {
+    /// Returns the begin of the newest window.
+    pub(crate) const fn window_ns(&self) -> u64 {
+        self.window_ns
     }
 }
 

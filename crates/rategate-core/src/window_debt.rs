@@ -11,6 +11,15 @@ use core::num::NonZeroU64;
 
 use crate::debt::Debt;
 
+/// A window, and what is used in it: later ones pay none of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Count {
+    pub(crate) start_ns: u64,
+    /// The first instant behind the window.
+    pub(crate) end_ns: u64,
+    pub(crate) used: u64,
+}
+
 /// Returns the permits of a carried count that are in use `borders` later.
 pub(crate) const fn after(permits: NonZeroU64, used: u64, borders: u64) -> u64 {
     used.saturating_sub(borders.saturating_mul(permits.get()))

@@ -9,8 +9,10 @@ use crate::common::with_lock_free::{FromScenario, WithLockFree};
 use crate::common::{MS, S, US};
 use fastrand::Rng;
 use rategate_core::any_policy::AnyPolicy;
+use rategate_core::calendar::{Calendar, Grid, Window};
 use rategate_core::concurrent::two_timeline::{MARGIN, REFRESH};
 use rategate_core::concurrent::{Concurrent, HasLockFree, LockFree, LockFreeVerdict};
+use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
@@ -33,6 +35,12 @@ impl FromScenario for Gcra {
 impl FromScenario for SlidingLog {
     fn of(policy: &AnyPolicy) -> Option<Self> {
         if let AnyPolicy::SlidingLog(policy) = policy { Some(*policy) } else { None }
+    }
+}
+
+impl FromScenario for FixedWindow {
+    fn of(policy: &AnyPolicy) -> Option<Self> {
+        if let AnyPolicy::FixedWindow(policy) = policy { Some(*policy) } else { None }
     }
 }
 
@@ -62,6 +70,7 @@ fn every_scenario_passes_on_the_lock_free_forms() {
             [AnyPolicy::Gcra(policy)] => played(&scenario, *policy),
             [AnyPolicy::SlidingLog(policy)] => played(&scenario, *policy),
             [AnyPolicy::TwoTimeline(policy)] => played(&scenario, *policy),
+            [AnyPolicy::FixedWindow(policy)] => played(&scenario, *policy),
             [_] => return Err("a policy that has no lock-free form alone"),
             _ => return Err("several limits, which have a lock-free form of their own"),
         };
@@ -201,6 +210,59 @@ fn the_ring_answers_as_the_ledger_alone() {
             [log(3, MS), log(2, MS)],
             [log(20, MS), log(20, 3 * MS).with_guard(Duration::from_nanos(17)).unwrap()],
             [log(9, 10_000).with_resolution(Duration::from_nanos(700)).unwrap(), log(5, 10_000)],
+        ] {
+            let steps_ns = [random_step(seed) / 10, 1, 10, 300, 10_000, MS];
+            lock_free_count += assert_same_history(seed, seed * 1_000, &policies, &steps_ns);
+        }
+    }
+    assert!(lock_free_count > 50_000, "{lock_free_count}");
+}
+
+/// Days of two windows, of one third and two thirds.
+#[derive(Debug)]
+struct Shifts;
+
+const DAY: u64 = 3_000;
+
+impl Grid for Shifts {
+    fn text(&self) -> &'static str {
+        "a third and two thirds"
+    }
+
+    fn window(&self, at_ns: u64) -> Window {
+        let (day, is_late) = (at_ns / DAY, at_ns % DAY >= DAY / 3);
+        let (start_ns, end_ns) = if is_late { (DAY / 3, DAY) } else { (0, DAY / 3) };
+        let number = day * 2 + u64::from(is_late);
+        Window { start_ns: day * DAY + start_ns, end_ns: day * DAY + end_ns, number }
+    }
+
+    fn start_of(&self, number: u64) -> Option<u64> {
+        Some(number / 2 * DAY + number % 2 * (DAY / 3))
+    }
+}
+
+#[test]
+fn the_calendar_answers_as_the_ledger_alone() {
+    let mut lock_free_count = 0;
+    for seed in 1..=300 {
+        let policies = [Calendar::new(5, &Shifts), Calendar::new(2, &Shifts)];
+        let steps_ns = [random_step(seed) / 100, 1, 10, 300, 1_000, 10_000];
+        lock_free_count += assert_same_history(seed, seed * 1_000, &policies, &steps_ns);
+    }
+    assert!(lock_free_count > 10_000, "{lock_free_count}");
+}
+
+#[test]
+fn the_window_answers_as_the_ledger_alone() {
+    let window = |permits, period_ns, anchor| {
+        FixedWindow::new(permits, Duration::from_nanos(period_ns), anchor)
+    };
+    let mut lock_free_count = 0;
+    for seed in 1..=300 {
+        for policies in [
+            [window(3, 1_000, Anchor::Epoch), window(1, 700, Anchor::Epoch)],
+            [window(9, MS, Anchor::FirstCall), window(4, MS, Anchor::FirstCall)],
+            [window(20, MS, Anchor::Epoch), window(20, 3 * MS, Anchor::FirstCall)],
         ] {
             let steps_ns = [random_step(seed) / 10, 1, 10, 300, 10_000, MS];
             lock_free_count += assert_same_history(seed, seed * 1_000, &policies, &steps_ns);

@@ -45,6 +45,8 @@
 //!   addition while behind schedule; otherwise a clock reading and one swap or two.
 //! * [`sliding_log`]: one word for each permit, and a hint at the oldest. A try costs a clock
 //!   reading, one swap, and one more swap at every eighth try.
+//! * [`window`]: one word, the count of a window. A try costs a clock reading and one swap, and one
+//!   in each window takes the lock.
 //! * [`all_of`]: a few words for each limit, in a slot that one word names. A try costs a clock
 //!   reading, one swap of the word and two of a bitmap.
 //!
@@ -98,6 +100,8 @@ mod policies;
 #[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 mod sync;
 mod verdict;
+#[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
+pub mod window;
 #[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 mod word;
 

@@ -22,10 +22,13 @@ use crate::warm_up::WarmUp;
 use super::{HasLockFree, LockFreeAny, Locked};
 
 #[cfg(not(all(target_has_atomic = "64", not(rategate_without_atomics))))]
-pub(super) use super::{Locked as LockFreeGcra, Locked as LockFreeLog, Locked as Timelines};
+pub(super) use super::{
+    Locked as LockFreeGcra, Locked as LockFreeLog, Locked as LockFreeWindow, Locked as Timelines,
+};
 #[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 pub(super) use super::{
     gcra::Bucket as LockFreeGcra, sliding_log::Ring as LockFreeLog, two_timeline::Timelines,
+    window::Window as LockFreeWindow,
 };
 
 /// The time whose permits make a batch, if the burst allows.
@@ -80,7 +83,7 @@ impl HasLockFree for TwoTimeline {
 }
 
 impl HasLockFree for FixedWindow {
-    type LockFree = Locked;
+    type LockFree = LockFreeWindow;
 
     fn packed(&self) -> Option<Packed> {
         Cells::of_window(self).map(Packed::of_cells)
@@ -128,7 +131,7 @@ impl HasLockFree for CommitLog {
 }
 
 impl HasLockFree for Calendar {
-    type LockFree = Locked;
+    type LockFree = LockFreeWindow;
 
     fn packed(&self) -> Option<Packed> {
         Borders::of(self).map(Packed::of_borders)

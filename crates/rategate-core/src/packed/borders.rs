@@ -179,6 +179,6 @@ impl Borders {
 
     pub(crate) fn unpack(self, value: u64, now_ns: u64, policy: &Calendar) -> State {
         let Count { end_s, used } = self.count(value, now_ns);
-        policy.with_count(end_s.saturating_mul(SECOND_NS), used)
+        policy.with_end(end_s.saturating_mul(SECOND_NS), used)
     }
 }

@@ -26,3 +26,4 @@ mod oracle;
 mod sliding_log;
 mod spaced;
 mod two_timeline;
+mod window;

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU64;
 
+use rategate_core::fixed_window::FixedWindow;
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::limit::Limit;
@@ -56,6 +57,12 @@ pub(crate) trait Caches: Policy {
 }
 
 impl Caches for Gcra {
+    fn is_cached(&self) -> bool {
+        false
+    }
+}
+
+impl Caches for FixedWindow {
     fn is_cached(&self) -> bool {
         false
     }
