@@ -361,11 +361,11 @@ def test_an_adaptive_limit_follows_outcomes(clock):
     assert not bucket.release_with_outcome(bucket.check().grant, "ignored")
 
 
-def test_a_change_of_the_numbers_keeps_what_was_used(clock):
+def test_a_change_of_the_numbers_keeps_what_is_left(clock):
     limiter = Limiter("10/s", clock=clock)
-    assert limiter.try_acquire(10)
+    assert limiter.try_acquire(7)
     limiter.reconfigure("100/s")
-    assert limiter.remaining == 90
+    assert limiter.remaining == 3
     with pytest.raises(ValueError, match="policy"):
         limiter.reconfigure("1 per any second")
 

@@ -27,8 +27,8 @@
 //!   back exactly at any time. Of older ones only what time has not made up for comes back.
 //! * **Charge.** Moves the TAT on by the permits' time, past the burst. A debt of `d` permits is
 //!   earned back in their time.
-//! * **Change.** Permits in use stay in use, to a fraction of one. A larger burst can be used at
-//!   once, and a smaller one grants nothing before its excess has been earned back.
+//! * **Change.** What is left stays left, to a fraction of a permit, as far as the new burst holds
+//!   it; a debt stays as many permits. From then on the new rate holds.
 //! * **Cost.** 64 bytes; a decision is a few additions, and one division for several permits.
 //!
 //! # Example
@@ -411,9 +411,13 @@ impl Policy for Gcra {
             Kind::Paced(pace) => pace,
             Kind::Never | Kind::Unlimited => state.pace,
         };
-        // The permits in use stay in use, so a larger burst can be used at once and a smaller one
-        // may owe.
         let in_use = state.pace.rescale(state.pace.sub(state.tat, now), new_pace);
+        // What is left stays left, as far as the new burst holds it. A bucket that was unlimited
+        // has all of that.
+        let (was, is) = (old.burst.get(), self.burst.get());
+        let was = if old.rate == Rate::UNLIMITED { is } else { was };
+        let more = new_pace.add(in_use, new_pace.time_of(is.saturating_sub(was)));
+        let in_use = new_pace.sub(more, new_pace.time_of(was.saturating_sub(is)));
         state.tat = new_pace.add(now, in_use);
         state.pace = new_pace;
         state.frozen_at_ns = (self.rate == Rate::NEVER).then_some(now_ns);

@@ -463,7 +463,7 @@ fn a_step_back_earns_nothing() {
 #[test]
 fn a_change_reads_the_clock_behind_all_grants() {
     let bucket = |rate: &str, burst| Gcra::new(rate.parse().unwrap(), burst).unwrap();
-    let mut ledger = Ledger::new(bucket("1/us", 1), 0);
+    let mut ledger = Ledger::new(bucket("1/us", 10), 0);
     let lock_free = ledger.lock_free(0);
     let is_first = Cell::new(true);
     let read_ns = || {

@@ -415,7 +415,11 @@ fn continues(
                 changes += 1;
             }
             let what = format!("round {round}: {policy:?} at {now_us}");
+            // No bucket is full when its numbers change: the store may have forgotten a full one,
+            // and then finds it full under the new numbers too.
+            let is_first = round == 0 && call == 0;
             let permits = 1 + random.u64(..limit.maximum().min(4));
+            let permits = if is_first { limit.maximum() } else { permits };
             let verdict = store.try_acquire(&plan, &key(name), permits, now_us);
             let mut tried = oracle.clone();
             let expected = core_try(&mut tried, now_us, permits);
@@ -491,16 +495,16 @@ fn a_window_keeps_its_count_under_other_numbers() {
 /// The rates are of whole microseconds and of parts of one, up and down, with bursts above and
 /// below the permits in use.
 #[test]
-fn a_bucket_keeps_what_is_in_use_under_other_numbers() {
+fn a_bucket_keeps_what_is_left_under_other_numbers() {
     for mut store in Store::each() {
         let numbers = [
-            ("5/s", 5),
-            ("10/s", 10),
-            ("3/s", 8),
-            ("7/s", 2),
-            ("999983/min", 30),
+            ("5/s", 15),
+            ("10/s", 20),
+            ("3/s", 18),
+            ("7/s", 12),
+            ("9983/min", 300),
             ("2/s", 20),
-            ("10/s", 3),
+            ("10/s", 13),
         ];
         for run in 0..10 {
             let mut random = Rng::with_seed(7 + run);
@@ -509,14 +513,13 @@ fn a_bucket_keeps_what_is_in_use_under_other_numbers() {
             continues(&mut store, &format!("bucket {run}"), rounds, Agreement::Within(2));
         }
         // A larger burst at the same rate, and a smaller one: nothing to round.
-        let bursts = [4, 9, 2, 30, 1, 7].map(|burst| gcra("20/s", burst));
+        let bursts = [14, 19, 12, 30, 11, 17].map(|burst| gcra("20/s", burst));
         continues(&mut store, "bursts", bursts.into_iter().cycle().take(60), Agreement::Exact);
     }
 }
 
-/// Permits in use above the new burst and a horizon's earnings count as the burst.
 #[test]
-fn a_bucket_that_is_lowered_far_below_its_use_counts_as_used_up() {
+fn a_bucket_that_is_lowered_far_below_its_use_waits_for_one_permit() {
     for mut store in Store::each() {
         let of = |rate, burst| Plan::new([("a", gcra(rate, burst).1)]).unwrap();
         granted(store.try_acquire(&of("5/h", 5), &key("a"), 5, NOW_US));

@@ -196,7 +196,7 @@ fn a_rule_whose_counters_start_afresh_is_warned_of() {
     };
     assert_eq!(left(), 8);
     reload(&rule("gcra", "10/h"));
-    assert_eq!((left(), warned()), (8, Vec::new()));
+    assert_eq!((left(), warned()), (7, Vec::new()));
     reload(&rule("fixed-window", "10/h"));
     assert_eq!(left(), 9);
     let warned = warned();

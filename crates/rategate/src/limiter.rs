@@ -120,7 +120,8 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
 
     /// Replaces the limit by `policy`, for waiters too.
     ///
-    /// Permits in use stay in use, and the rest of a larger allowance is available at once.
+    /// A bucket keeps what it has left, as far as its new burst holds it, and everything else keeps
+    /// what is used.
     /// Permits earned so far were earned at the old rate. Waiters start by the new limit, and the
     /// promises of reservations are kept.
     ///

@@ -45,9 +45,9 @@ fn a_limiter_tells_its_policy_what_remains_and_how_many_wait() {
 
 #[test]
 fn a_changed_limit_and_several_are_shown_as_they_are() {
-    let limiter = Limiter::with_clock(bucket(3), ManualClock::new());
-    limiter.reconfigure(bucket(5)).unwrap();
-    assert!(line(&limiter).contains("burst: 5 }, remaining: 5"), "{limiter:?}");
+    let limiter = Limiter::with_clock(bucket(5), ManualClock::new());
+    limiter.reconfigure(bucket(3)).unwrap();
+    assert!(line(&limiter).contains("burst: 3 }, remaining: 3"), "{limiter:?}");
     let log = SlidingLog::new(2, Duration::from_micros(1));
     let both = Limiter::with_clock(AllOf::default().and(log).and(bucket(1)), ManualClock::new());
     let line = line(&both);

@@ -359,7 +359,7 @@ fn an_end_under_other_limits_finds_what_is_held() {
     let reply = larger.try_reserve("k", 2, 8, S).unwrap();
     assert_eq!((reply.verdict, reply.remaining), (held(S), 0), "nothing is used of the new limit");
     assert_eq!(larger.end("k", 2, ReservationEnd::Cancel).outcome, EndOutcome::Cancelled(8));
-    assert!(larger.under(&[("b", bucket(20))]).takes(18));
+    assert!(larger.under(&[("b", bucket(20))]).takes(8));
     // A kind of limit that takes the label has a state of its own.
     let window = FixedWindow::new(9, Duration::from_secs(60), Anchor::Epoch);
     let other = larger.under(&[("b", window.into())]);

@@ -340,8 +340,8 @@ impl<P: Policy> Ledger<P> {
         }
     }
 
-    /// Puts `policy` into force at `now_ns`. Permits in use stay in use, the rest of a larger
-    /// allowance is available at once, and promises are kept.
+    /// Puts `policy` into force at `now_ns`. A bucket keeps what it has left, everything else keeps
+    /// what is used, and promises are kept.
     pub fn reconfigure(&mut self, now_ns: u64, policy: P) {
         self.pass_to(now_ns);
         let before = self.bucket_with_holds();

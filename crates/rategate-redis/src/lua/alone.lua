@@ -2,16 +2,18 @@
 -- hold, and the end of the only one. The numbers are the same. Each returns nil for any other call,
 -- which the general code then decides.
 
--- Reads the state of a bucket from its text, if it was written at this rate and nothing was
+-- Reads the state of a bucket from its text, if it was written with these numbers and nothing was
 -- refunded since.
-local function gcra_plain(text, d, unit_us, unit_part)
-  local us, part, of, of_us, of_part = string.match(text, '^(%d+)@(%d+)$')
+local function gcra_plain(text, d, unit_us, unit_part, burst_us, burst_part)
+  local us, part, of, of_us, of_part, of_burst_us, of_burst_part = string.match(text, '^(%d+)@(%d+)%*(%d+)$')
   if us then
-    if d == '1' and part == unit_us then return tonumber(us), 0 end
+    if d == '1' and part == unit_us and of == burst_us then return tonumber(us), 0 end
     return nil
   end
-  us, part, of, of_us, of_part = string.match(text, '^(%d+)%+(%d+)/(%d+)@(%d+)%+(%d+)$')
-  if of == d and of_us == unit_us and of_part == unit_part then return tonumber(us), tonumber(part) end
+  us, part, of, of_us, of_part, of_burst_us, of_burst_part =
+    string.match(text, '^(%d+)%+(%d+)/(%d+)@(%d+)%+(%d+)%*(%d+)%+(%d+)$')
+  if of == d and of_us == unit_us and of_part == unit_part and of_burst_us == burst_us
+    and of_burst_part == burst_part then return tonumber(us), tonumber(part) end
 end
 
 -- Makes one decision. Keys and arguments are those of `decide`.
@@ -22,7 +24,7 @@ local function gcra_alone(keys, args, at, now, writes)
   local text, us, part = redis.pcall('GET', key), now, 0
   if text and not is_over(key) then
     if type(text) ~= 'string' then return nil end
-    us, part = gcra_plain(text, args[at + 5], args[at + 11], args[at + 12])
+    us, part = gcra_plain(text, args[at + 5], args[at + 11], args[at + 12], args[at + 6], args[at + 7])
     if not us or us > now + burst_us + tonumber(args[at + 2]) then return nil end
     if us < now then us, part = now, 0 end
   end
@@ -33,7 +35,7 @@ local function gcra_alone(keys, args, at, now, writes)
   if opens_us > now then return { 1, now, corrected, 0, opens_us - now, us, part, 0 } end
   if writes then
     us, part = next_us, next_part
-    local text = gcra_text(us, part, d, tonumber(args[at + 11]), tonumber(args[at + 12]))
+    local text = gcra_text(us, part, d, tonumber(args[at + 11]), tonumber(args[at + 12]), burst_us, tonumber(args[at + 7]))
     keep_string(key, text, ttl_ms(part > 0 and us + 1 or us, now))
   end
   return { 1, now, corrected, 1, tonumber(args[at + 8]), us, part, 0 }
@@ -47,7 +49,7 @@ local function reserve_alone(keys, args, at, now)
   local text, us, part = redis.pcall('GET', key), now, 0
   if text then
     if type(text) ~= 'string' or is_over(key) then return nil end
-    us, part = gcra_plain(text, args[at + 5], args[at + 11], args[at + 12])
+    us, part = gcra_plain(text, args[at + 5], args[at + 11], args[at + 12], args[at + 6], args[at + 7])
     if not us or us > now + burst_us + tonumber(args[at + 2])
       or type(redis.pcall('GET', key .. '?')) == 'table' then return nil end
     if us < now then us, part = now, 0 end
@@ -60,7 +62,7 @@ local function reserve_alone(keys, args, at, now)
   if text then redis.call('DEL', key) end
   local permits, id, lasts_us, keep_ms = args[at + 8], args[at + 14], tonumber(args[at + 15]), args[at + 16]
   local head = string.format('held 1 %d - 1:1:0:0:0 ', lasts_us)
-    .. gcra_text(next_us, next_part, d, tonumber(args[at + 11]), tonumber(args[at + 12]))
+    .. gcra_text(next_us, next_part, d, tonumber(args[at + 11]), tonumber(args[at + 12]), burst_us, tonumber(args[at + 7]))
   redis.call('ZADD', key, HEAD_FROM + now, head, HOLDS_FROM + now + lasts_us, permits .. ':1:' .. id)
   keep_for(key, ttl_ms(math.max(next_part > 0 and next_us + 1 or next_us, now + lasts_us), now))
   local record = string.format('r %s %s %d 1', permits, keep_ms, now + lasts_us)
@@ -84,7 +86,7 @@ local function settle_alone(keys, args, at, now)
   -- Nothing was taken since.
   local text = string.match(found[1], '^held 1 %d+ %- 1:%d+:%d+:0:0 (.*)$')
   if not text then return nil end
-  local us, part = gcra_plain(text, args[at + 5], args[at + 11], args[at + 12])
+  local us, part = gcra_plain(text, args[at + 5], args[at + 11], args[at + 12], args[at + 6], args[at + 7])
   local used, permits = tonumber(args[at + 15]), tonumber(held)
   if used < 0 then used = permits end
   if not us or used > permits then return nil end
@@ -92,7 +94,8 @@ local function settle_alone(keys, args, at, now)
   if back > 0 then
     local peak_us, back_us, back_part = us + 1, times(unit_us, unit_part, back, d)
     us, part = sub(us, part, back_us, back_part, d)
-    text = string.format('%d+%d/%d@%d+%d:%d:%d', us, part, d, unit_us, unit_part, back, peak_us)
+    text = string.format('%d+%d/%d@%d+%d*%s+%s:%d:%d', us, part, d, unit_us, unit_part, args[at + 6], args[at + 7],
+      back, peak_us)
     keep_string(key, text, ttl_ms(peak_us, now))
   else
     keep_string(key, text, ttl_ms(part > 0 and us + 1 or us, now))

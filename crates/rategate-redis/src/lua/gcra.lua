@@ -1,11 +1,11 @@
 -- The token bucket. Its state is one instant, the TAT, by which all that was granted will have
--- been earned, and the rate it was written at, as the time of one permit.
+-- been earned, and the numbers it was written with, as the times of one permit and of the burst.
 --
---   "us@unit_us"                              both in whole microseconds
---   "us+part/d@unit_us+unit_part"             with parts of a microsecond
---   "us+part/d@unit_us+unit_part:back:peak"   after refunds: the permits that came back, and the
---                                             highest TAT since. No earlier grant can be refunded
---                                             after the peak, so the state is kept until then.
+--   "us@unit_us*burst_us"             all in whole microseconds
+--   "us+part/d@unit_us+unit_part*burst_us+burst_part"   with parts of a microsecond
+--   "...:back:peak"                   after refunds: the permits that came back, and the highest
+--                                     TAT since. No earlier grant can be refunded after the peak,
+--                                     so the state is kept until then.
 --
 -- A charge that leaves a debt marks the state with the instant of its writing, until the next
 -- grant. A marked TAT is believed however far ahead it lies. If the clock is behind that instant
@@ -21,11 +21,15 @@ kinds.g = gcra
 local CHANGE = 4294967296
 
 local function gcra_parse(text)
-  local us, unit_us = string.match(text, '^(%d+)@(%d+)$')
-  local cell = { tat_us = tonumber(us), tat_part = 0, d = 1, unit_us = tonumber(unit_us), unit_part = 0, back = 0, peak_us = 0 }
+  local us, unit_us, burst_us = string.match(text, '^(%d+)@(%d+)%*(%d+)$')
+  local cell = {
+    tat_us = tonumber(us), tat_part = 0, d = 1, unit_us = tonumber(unit_us), unit_part = 0,
+    burst_us = tonumber(burst_us), burst_part = 0, back = 0, peak_us = 0,
+  }
   if not us then
-    local part, d, unit_part, rest, back, peak
-    us, part, d, unit_us, unit_part, rest = string.match(text, '^(%d+)%+(%d+)/(%d+)@(%d+)%+(%d+)(.*)$')
+    local part, d, unit_part, burst_part, rest, back, peak
+    us, part, d, unit_us, unit_part, burst_us, burst_part, rest =
+      string.match(text, '^(%d+)%+(%d+)/(%d+)@(%d+)%+(%d+)%*(%d+)%+(%d+)(.*)$')
     if not us then return nil end
     if rest ~= '' then
       back, peak = string.match(rest, '^:(%d+):(%d+)$')
@@ -33,9 +37,11 @@ local function gcra_parse(text)
     end
     cell.tat_us, cell.tat_part, cell.d = tonumber(us), tonumber(part), tonumber(d)
     cell.unit_us, cell.unit_part = tonumber(unit_us), tonumber(unit_part)
+    cell.burst_us, cell.burst_part = tonumber(burst_us), tonumber(burst_part)
     cell.back, cell.peak_us = tonumber(back or 0), tonumber(peak or 0)
   end
   if cell.tat_us > 2 * LAST_US or cell.tat_part >= cell.d or cell.unit_part >= cell.d
+    or cell.burst_us > LAST_TAT_US or cell.burst_part >= cell.d
     or cell.unit_us + cell.unit_part == 0 then return nil end
   return cell
 end
@@ -65,11 +71,11 @@ local function scaled(us, part, by, unit_us, unit_part, d)
   return count, left_us, left_part
 end
 
--- Returns a length in permits at one rate as their time at another, rounded up by less than two
--- parts of a microsecond; nil if it is longer than `most_us`.
-local function rescaled(us, part, old, op, most_us)
+-- Returns a length in permits at one rate as their time at another, rounded up or down by less than
+-- two parts of a microsecond; nil if it is longer than all instants.
+local function rescaled(us, part, old, op, is_up)
   local count = fits(us, part, old.unit_us, old.unit_part, LAST_US, old.d)
-  if fits(most_us, 0, op.unit_us, op.unit_part, count, op.d) < count then return nil end
+  if fits(LAST_TAT_US, 0, op.unit_us, op.unit_part, count, op.d) < count then return nil end
   local count_us, count_part = times(old.unit_us, old.unit_part, count, old.d)
   us, part = sub(us, part, count_us, count_part, old.d)
   local whole_us, whole_part = times(op.unit_us, op.unit_part, count, op.d)
@@ -77,51 +83,61 @@ local function rescaled(us, part, old, op, most_us)
   local more_us, left_us, left_part = scaled(us, part, op.unit_us, old.unit_us, old.unit_part, old.d)
   local parts, rest_us, rest_part = scaled(left_us, left_part, op.d, old.unit_us, old.unit_part, old.d)
   local more_parts, last_us, last_part = scaled(us, part, op.unit_part, old.unit_us, old.unit_part, old.d)
-  if rest_us + rest_part + last_us + last_part > 0 then parts = parts + 1 end
-  if rest_us + rest_part > 0 and last_us + last_part > 0 then parts = parts + 1 end
+  if is_up and rest_us + rest_part > 0 then parts = parts + 1 end
+  if is_up and last_us + last_part > 0 then parts = parts + 1 end
   parts = parts + more_parts
   local parts_us = math.floor(parts / op.d)
   return add(whole_us, whole_part, more_us + parts_us, parts - parts_us * op.d, op.d)
 end
 
--- Carries the gaps of the leads over to another rate, each rounded down by less than two parts.
+-- Carries the gaps of the leads over to another rate, each rounded down.
 local function leads_rescale(cell, old, op)
   local leads = cell.leads
   if not leads then return end
   leads.us, leads.part = 0, 0
   local serial, gap = gap_from(cell, 0)
   while serial do
-    local us, part = rescaled(gap[1], gap[2], old, op, LAST_TAT_US)
+    local us, part = rescaled(gap[1], gap[2], old, op)
     if not us then us, part = LAST_TAT_US, 0 end
-    us, part = sub(us, part, math.floor(2 / op.d), math.fmod(2, op.d), op.d)
-    if us < 0 then us, part = 0, 0 end
     leads_add(leads, us, part, op.d)
     gap_set(leads, serial, { us, part, gap[3] })
     serial, gap = gap_from(cell, serial + 1)
   end
 end
 
--- Adopts another rate. Permits in use stay in use, rounded up by less than two parts of a
--- microsecond. More than the new burst holds and a horizon earns counts as the new burst.
+-- Adopts other numbers. What is left stays left, rounded down, as far as the new burst holds it; a
+-- debt stays as many permits, rounded up.
 function gcra.adopt(cell, op, now, call)
-  if cell.d == op.d and cell.unit_us == op.unit_us and cell.unit_part == op.unit_part then return end
+  local is_same_rate = cell.d == op.d and cell.unit_us == op.unit_us and cell.unit_part == op.unit_part
+  if is_same_rate and cell.burst_us == op.burst_us and cell.burst_part == op.burst_part then return end
   local old = { d = cell.d, unit_us = cell.unit_us, unit_part = cell.unit_part }
   local us, part, was_us = 0, 0, cell.tat_us
   if cell.tat_us >= now then us, part = sub(cell.tat_us, cell.tat_part, now, 0, old.d) end
+  if is_less(us, part, cell.burst_us, cell.burst_part) then
+    us, part = sub(cell.burst_us, cell.burst_part, us, part, old.d)
+    if not is_same_rate then us, part = rescaled(us, part, old, op) end
+    if us and is_less(us, part, op.burst_us, op.burst_part) then
+      us, part = sub(op.burst_us, op.burst_part, us, part, op.d)
+    else
+      us, part = 0, 0
+    end
+  else
+    us, part = sub(us, part, cell.burst_us, cell.burst_part, old.d)
+    if not is_same_rate then us, part = rescaled(us, part, old, op, true) end
+    if us then us, part = add(us, part, op.burst_us, op.burst_part, op.d) end
+  end
   cell.d, cell.unit_us, cell.unit_part = op.d, op.unit_us, op.unit_part
+  cell.burst_us, cell.burst_part = op.burst_us, op.burst_part
   local is_believed = cell.mark or cell.open
-  -- Of a debt, as much as the instants reach.
-  local most_us = is_believed and LAST_TAT_US - now or op.burst_us + call.horizon_us
-  us, part = rescaled(us, part, old, op, most_us)
-  if us then
-    cell.tat_us, cell.tat_part = add(now, 0, us, part, op.d)
-    if cell.tat_us > LAST_TAT_US then cell.tat_us, cell.tat_part = LAST_TAT_US, 0 end
-  elseif is_believed then
+  if not is_believed and (not us or us > op.burst_us + call.horizon_us) then
+    -- More than a bucket can owe counts as all of it.
+    cell.tat_us, cell.tat_part = add(now, 0, op.burst_us, op.burst_part, op.d)
+  elseif not us or us > LAST_TAT_US - now then
     cell.tat_us, cell.tat_part = LAST_TAT_US, 0
   else
-    cell.tat_us, cell.tat_part = add(now, 0, op.burst_us, op.burst_part, op.d)
+    cell.tat_us, cell.tat_part = add(now, 0, us, part, op.d)
   end
-  leads_rescale(cell, old, op)
+  if not is_same_rate then leads_rescale(cell, old, op) end
   -- Grants from before cannot be refunded, for as long as one of them could still try.
   cell.back = math.min(cell.back + CHANGE, LAST_US)
   cell.peak_us = math.max(cell.peak_us, was_us + 1, cell.tat_us + 1)
@@ -132,7 +148,8 @@ end
 -- permits that time has made up for.
 function gcra.read(key, op, now, call)
   local fresh = {
-    key = key, tat_us = now, tat_part = 0, back = 0, peak_us = 0, d = op.d, unit_us = op.unit_us, unit_part = op.unit_part,
+    key = key, tat_us = now, tat_part = 0, back = 0, peak_us = 0, d = op.d,
+    unit_us = op.unit_us, unit_part = op.unit_part, burst_us = op.burst_us, burst_part = op.burst_part,
   }
   local text, mark, replaces, open = read_state(key, call)
   fresh.replaces = replaces
@@ -302,9 +319,9 @@ function gcra.credit(cell, op, now, permits)
   gcra_move(cell, us, part, permits)
 end
 
-local function gcra_text(us, part, d, unit_us, unit_part)
-  if d == 1 then return string.format('%d@%d', us, unit_us) end
-  return string.format('%d+%d/%d@%d+%d', us, part, d, unit_us, unit_part)
+local function gcra_text(us, part, d, unit_us, unit_part, burst_us, burst_part)
+  if d == 1 then return string.format('%d@%d*%d', us, unit_us, burst_us) end
+  return string.format('%d+%d/%d@%d+%d*%d+%d', us, part, d, unit_us, unit_part, burst_us, burst_part)
 end
 
 function gcra.write(cell, now)
@@ -312,11 +329,11 @@ function gcra.write(cell, now)
   local until_us = cell.tat_us
   if cell.tat_part > 0 then until_us = until_us + 1 end
   if cell.back > 0 then
-    text = string.format('%d+%d/%d@%d+%d:%d:%d', cell.tat_us, cell.tat_part, cell.d, cell.unit_us, cell.unit_part,
-      cell.back, cell.peak_us)
+    text = string.format('%d+%d/%d@%d+%d*%d+%d:%d:%d', cell.tat_us, cell.tat_part, cell.d, cell.unit_us, cell.unit_part,
+      cell.burst_us, cell.burst_part, cell.back, cell.peak_us)
     until_us = math.max(until_us, cell.peak_us)
   else
-    text = gcra_text(cell.tat_us, cell.tat_part, cell.d, cell.unit_us, cell.unit_part)
+    text = gcra_text(cell.tat_us, cell.tat_part, cell.d, cell.unit_us, cell.unit_part, cell.burst_us, cell.burst_part)
   end
   if cell.open and cell.open.count > 0 then
     local adds = {}

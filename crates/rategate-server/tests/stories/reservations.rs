@@ -337,8 +337,8 @@ fn reservations_are_as_many_as_configured() {
 fn a_commit_follows_a_reload() {
     let mut story = play(vec![of("t", 100)], "reserve 1 t:80\nreserve 2 t:10");
     story.load(vec![of("t", 90)]);
-    // Of 90, 30 and 10 are used.
-    story.play("commit 1 t:30 => back:50\nleft t => 50");
+    // The 10 that are left stay, and 50 come back.
+    story.play("commit 1 t:30 => back:50\nleft t => 60");
     story.load(vec![of("u", 90)]);
     story.play("commit 2 t:4 => back:6; by -; left -");
 }

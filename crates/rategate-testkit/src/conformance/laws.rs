@@ -43,7 +43,7 @@ pub fn suite(arena: &impl Arena) {
     labels_and_keys_name_states(arena);
     a_debit_takes_what_there_is(arena);
     a_reset_forgets(arena);
-    a_raised_limit_is_felt_at_once(arena);
+    a_change_keeps_what_is_used_or_left(arena);
     windows_say_when_they_end(arena);
     what_comes_back_comes_back_to_all(arena);
     nonsense_is_an_error_with_a_type(arena);
@@ -106,8 +106,8 @@ pub fn a_peek_takes_nothing(arena: &impl Arena) {
 }
 
 /// Checks that under changed numbers used permits stay used, and the rest of the new allowance is
-/// free at once.
-pub fn a_raised_limit_is_felt_at_once<A: Arena>(arena: &A) {
+/// free at once; a bucket keeps what it has left instead.
+pub fn a_change_keeps_what_is_used_or_left<A: Arena>(arena: &A) {
     arena.set_now_us(NOW_US - NOW_US % 1_000_000);
     let store = arena.store();
     let kinds: [fn(u64) -> Rule; 4] =
@@ -121,6 +121,13 @@ pub fn a_raised_limit_is_felt_at_once<A: Arena>(arena: &A) {
             _ => client.decide(permits),
         };
         assert_eq!(granted(hold(&of(5), 4).unwrap()).remaining, 1, "{key}");
+        if matches!(rule(1), Rule::Bucket(_)) {
+            assert_eq!((of(12).remaining(), of(3).remaining()), (1, 1), "{key}");
+            assert_eq!(granted(of(12).decide(1).unwrap()).remaining, 0, "{key}");
+            let denial = denied(of(2).decide(1).unwrap());
+            assert_eq!(wait_us(denial), Some(500_000), "one permit at the new rate");
+            continue;
+        }
         assert_eq!(of(12).remaining(), 8, "{key}");
         assert_eq!(granted(hold(&of(12), 3).unwrap()).remaining, 5, "{key}");
         assert_eq!(of(8).remaining(), 1, "{key}");

@@ -44,21 +44,18 @@ impl<P: HasLockFree> Ideal<P> {
         };
         let was = std::mem::replace(&mut self.keys.entry(key).or_insert_with(fresh).0, tier);
         if was != tier {
-            let old = self.policies[was].clone();
-            self.change(key, &old);
+            self.change(key);
         }
         self.keys[&key].1.clone()
     }
 
     /// Changes the numbers of a key. A fully recovered limiter is fresh under the new numbers.
-    fn change(&mut self, key: u64, old: &P) {
+    fn change(&mut self, key: u64) {
         let (tier, limiter) = self.keys.get_mut(&key).unwrap();
         let (new, now_ns) = (self.policies[*tier].clone(), self.clock.now_ns());
-        let full = old.remaining(&old.fresh(now_ns), now_ns);
-        let is_full = full > 0 && limiter.remaining() == Ok(full);
-        let waits = self.promised.contains(&key)
-            || self.reserved.iter().any(|&(of, start_ns)| of == key && start_ns > now_ns);
-        if !waits && (is_full || !self.used.contains(&key)) {
+        let is_fresh = limiter.with_limit(|ledger| ledger.clone().is_as_fresh(now_ns));
+        // A key with open reservations has a limiter, which goes on.
+        if (is_fresh || !self.used.contains(&key)) && !self.promised.contains(&key) {
             *limiter = Limiter::with_clock(new, self.clock.clone()).with_debt(self.debt);
             self.renewed.insert(key);
             self.used.remove(&key);
@@ -69,11 +66,11 @@ impl<P: HasLockFree> Ideal<P> {
 
     /// Changes the numbers of all keys in a tier, including keys that are not in use.
     fn change_all(&mut self, tier: usize, new: P) {
-        let old = std::mem::replace(&mut self.policies[tier], new);
+        self.policies[tier] = new;
         let known: Vec<u64> = self.keys.keys().copied().collect();
         for key in known {
             if self.keys[&key].0 == tier {
-                self.change(key, &old);
+                self.change(key);
             }
         }
     }
