@@ -89,6 +89,11 @@ impl Web {
             let reason = Extension(RefusalReason::Malformed);
             return Ok((status, reason, "this listener serves gRPC\n").into_response());
         }
+        if self.services.limits.are_exceeded_by(&request) {
+            let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+            let too_long = || (status, Extension(RefusalReason::TooLong)).into_response();
+            return Ok(grpc.too_long(&request).unwrap_or_else(too_long));
+        }
         check_host(&request)?;
         if let Err(origin_refusal) = self.guard.admit(&request, caller) {
             self.services.note_origin(origin_refusal);

@@ -117,6 +117,9 @@ fn an_answer_names_the_border() {
             => 429 & ratelimit-policy: \"tokens\";q=10;w=2592000
             & ratelimit: \"tokens\";r=0;t=2591999 & retry-after: 2591999
             & x-ratelimit-reset: 2591999
+        // More than there can ever be is refused, and the reset is that of the limit.
+        POST /v1/check {rule: tokens, key: ann, permits: 100} & prefer: status=429
+            => 429 & x-ratelimit-reset: 2591999
         ",
     );
 }

@@ -1,7 +1,9 @@
 //! Requests without capacity to count them are denied and counted, over every protocol: clients
 //! can invent keys and limits.
 
-use crate::serve::clients::Service;
+use rategate_server::messages::rls::RateLimitRequest;
+
+use crate::serve::clients::{Service, descriptor};
 
 const RULES: &str = "[inline]\nlimits = 1\nkeys = 64\n\
     [[rule]]\nname = \"api\"\ndomain = \"edge\"\nmatch = [\"user\"]\nlimit = \"5/h\"\n";
@@ -80,4 +82,25 @@ fn a_reservation_too_many_says_so() {
         rategate_calls_refused_total{protocol=\"grpc\",reason=\"table_full\"} => 0
         ",
     );
+}
+
+/// A proxy may put fields of its clients into the head of its call, and would let the request pass
+/// if the call failed.
+#[test]
+fn a_head_that_a_client_makes_long_is_a_denial() {
+    let service = Service::of(RULES);
+    let rls = service.rls();
+    let call = |bytes: usize| {
+        let descriptors = vec![descriptor(&[("user", "ann")])];
+        let domain = "edge".to_owned();
+        let request = RateLimitRequest { domain, descriptors, ..RateLimitRequest::default() };
+        let field = "x".repeat(bytes);
+        rls.runtime.block_on(rls.call(request, Some(&field))).map(|reply| reply.overall_code)
+    };
+    for _ in 0..20 {
+        assert_eq!(call(20_000).unwrap(), 2);
+        assert_eq!(call(250_000).unwrap(), 2);
+    }
+    assert_eq!(call(10).unwrap(), 1, "neither counts, and the connection goes on");
+    service.play("rategate_calls_refused_total{protocol=\"grpc\",reason=\"too_long\"} => 40");
 }

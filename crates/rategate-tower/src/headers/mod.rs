@@ -102,6 +102,7 @@ impl Headers {
         for dialect in &self.dialects {
             match dialect {
                 Dialect::Current => {
+                    let more_after = more_after.filter(|after| !after.is_zero());
                     draft::write(headers, policy.item(), policy.name(), remaining, more_after);
                 }
                 Dialect::Legacy => write_legacy(headers, policy, quota_status),
@@ -115,8 +116,8 @@ impl Headers {
 pub struct QuotaStatus {
     /// The number of permits that one more request could take.
     pub remaining: u64,
-    /// The time until it could take more. `None` if there never will be more, as with a full
-    /// bucket.
+    /// The time until it could take more: zero if there never will be more, as with a full bucket,
+    /// and `None` if it is not known.
     pub more_after: Option<Duration>,
 }
 

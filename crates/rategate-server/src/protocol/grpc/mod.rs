@@ -58,6 +58,10 @@ struct Caller {
     refusal: Arc<OnceLock<RefusalReason>>,
 }
 
+fn is_of_rls<B>(request: &Request<B>) -> bool {
+    request.uri().path().strip_prefix('/').is_some_and(|path| path.starts_with(SERVICE_NAME))
+}
+
 impl Grpc {
     /// Creates the services over an engine.
     pub fn new<D>(engine: D, health: &Health, settings: Settings) -> Self
@@ -89,7 +93,7 @@ impl Grpc {
         if !rights.has(Right::Ask) && !health::is_method(path) {
             return no_token();
         }
-        let is_of_rls = path.strip_prefix('/').is_some_and(|path| path.starts_with(SERVICE_NAME));
+        let is_of_rls = is_of_rls(&request);
         let refusal = Arc::default();
         let may_credit = rights.has(Right::Credit);
         request.extensions_mut().insert(Caller { may_credit, refusal: Arc::clone(&refusal) });
@@ -99,15 +103,19 @@ impl Grpc {
         };
         let status = Status::from_header_map(response.headers());
         if is_of_rls && status.as_ref().is_some_and(|it| it.code() == Code::OutOfRange) {
-            return self.too_long();
+            return self.denied();
         }
         let reason = refusal.get().copied().or_else(|| reason(status?.code()));
         (reason.map(Extension), response.map(Body::new)).into_response()
     }
 
-    /// Denies a request over the size limit: proxies copy header fields of their clients into it,
-    /// and let calls pass on errors.
-    fn too_long(&self) -> Response {
+    /// Denies a request that is too long, if it asks for a limit: proxies copy header fields of
+    /// their clients into it, and let calls pass on errors.
+    pub(crate) fn too_long<B>(&self, request: &Request<B>) -> Option<Response> {
+        is_of_rls(request).then(|| self.denied())
+    }
+
+    fn denied(&self) -> Response {
         let denial = rls::response(&RlsAnswer::unread(), &self.settings.options);
         let codec = &mut ProstCodec::<RateLimitResponse, RateLimitRequest>::default();
         let message = EncodeBody::new_server(

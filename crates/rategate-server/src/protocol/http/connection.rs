@@ -77,6 +77,15 @@ fn is_method(path: &str) -> bool {
     components.is_some_and(|(service, method)| service.contains('.') && !method.contains('/'))
 }
 
+impl ConnectionLimits {
+    /// Returns `true` for a request whose head is too long, counted as HTTP/2 does.
+    pub(crate) fn are_exceeded_by<B>(&self, request: &Request<B>) -> bool {
+        let lengths =
+            request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 32);
+        request.version() == http::Version::HTTP_2 && lengths.sum::<usize>() > self.head_bytes
+    }
+}
+
 /// The initial window of a stream, which fits the longest body that is read here.
 const STREAM_WINDOW: u32 = 64 * 1024;
 const CONNECTION_WINDOW: u32 = 256 * 1024;
@@ -84,6 +93,11 @@ const CONNECTION_WINDOW: u32 = 256 * 1024;
 /// The maximum length of a frame that is accepted, and the most that is buffered of a reply that a
 /// stream does not take.
 const MAX_FRAME: u32 = 16 * 1024;
+
+/// The longest head that is read of a call over HTTP/2. A proxy may put fields of its clients
+/// there, and lets a call pass that fails: a head over [`ConnectionLimits::head_bytes`] is denied,
+/// and one over this limit fails.
+const MAX_HEAD: u32 = 256 * 1024;
 const SEND_BUFFER: usize = 64 * 1024;
 
 /// Serves a connection until the peer ends it, it exceeds a bound, or, after `drain` and all calls
@@ -165,7 +179,7 @@ fn builder(limits: &ConnectionLimits) -> auto::Builder<TokioExecutor> {
         .max_frame_size(MAX_FRAME)
         .max_send_buf_size(SEND_BUFFER)
         .max_concurrent_streams(limits.streams)
-        .max_header_list_size(u32::try_from(limits.head_bytes).unwrap_or(u32::MAX))
+        .max_header_list_size(u32::try_from(limits.head_bytes).unwrap_or(u32::MAX).max(MAX_HEAD))
         .max_pending_accept_reset_streams(limits.resets)
         .max_local_error_reset_streams(limits.resets)
         .keep_alive_interval(interval)

@@ -36,8 +36,9 @@ pub(super) fn write(
         let Some((quota, remaining)) = quota.zip(result.remaining) else { continue };
         let Some(policy) = policy(result, quota) else { continue };
         let more_after_ns = match retry_after_ns(result) {
-            // After a grant, all of it can be taken at the reset.
-            Some(0) => result.reset_after().filter(|ns| *ns > 0),
+            // After a grant, all of it can be taken at the reset, as after a request for more than
+            // there can ever be.
+            Some(0) | None => result.reset_after(),
             retry_after_ns => retry_after_ns,
         };
         let more_after = more_after_ns.map(Duration::from_nanos);
