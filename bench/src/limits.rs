@@ -75,7 +75,7 @@ pub fn log(slots: u64, answer: Answer) -> Limiter<SlidingLog> {
 
 /// Returns a fixed window of an hour.
 pub fn window(answer: Answer) -> Limiter<FixedWindow> {
-    let permits = if answer == Granted { u64::MAX / 4 } else { 1 };
+    let permits = if answer == Granted { 1 << 50 } else { 1 };
     let window = FixedWindow::try_new(permits, HOUR, Anchor::Epoch).expect("a valid window");
     with(Limiter::new(window), answer)
 }
