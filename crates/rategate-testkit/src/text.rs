@@ -25,10 +25,7 @@ impl Report {
         }
         writeln!(text, "elapsed {} ms, granted {}", milliseconds(self.elapsed_ns), self.granted)?;
         if self.operations.is_empty() && self.steps.is_empty() {
-            writeln!(
-                text,
-                "nothing called: the scenario has no [[caller]], [[arrivals]] or [[step]]"
-            )?;
+            writeln!(text, "nothing called: no [[caller]], [[arrivals]] or [[step]] does")?;
         }
         let shape = StepShape::of(&self.steps);
         if !self.steps.is_empty() {

@@ -2,12 +2,12 @@
 
 use std::error::Error;
 use std::fmt;
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rategate_core::debt::Debt;
-use rategate_core::node::{BreakerConfig, GuardError, LeaseConfig, NodeConfigError, guarded};
+use rategate_core::node::{GuardError, LeaseConfig, NodeConfigError, guarded};
 
 use super::charges::Charges;
 use super::counts::Counters;
@@ -15,7 +15,7 @@ use super::deadline::TaskDeadlines;
 use super::fallback::Fallback;
 use super::inner::{Inner, Strategy};
 use super::leased::Leasing;
-use super::mode::{Breaker, Leases, Mode, OnUnavailable};
+use super::mode::{Leases, Mode, OnUnavailable};
 use super::renewals::Renewals;
 use super::rounds::WorkSchedule;
 use super::watch::Watch;
@@ -47,7 +47,6 @@ struct Choices {
     on_unavailable: OnUnavailable,
     is_quarantined: bool,
     budget_ns: u64,
-    breaker: Breaker,
     max_keys: usize,
     is_attended: bool,
 }
@@ -62,7 +61,6 @@ impl<S: Store> Builder<S> {
             on_unavailable: OnUnavailable::Deny,
             is_quarantined: false,
             budget_ns: whole_ns(DEFAULT_BUDGET),
-            breaker: Breaker::default(),
             max_keys: DEFAULT_KEYS,
             is_attended: true,
         };
@@ -122,13 +120,6 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
     #[must_use]
     pub fn with_budget(mut self, budget: Duration) -> Self {
         self.choices.budget_ns = whole_ns(budget);
-        self
-    }
-
-    /// Sets when the store counts as unavailable, and how often it is probed then.
-    #[must_use]
-    pub fn with_breaker(mut self, breaker: Breaker) -> Self {
-        self.choices.breaker = breaker;
         self
     }
 
@@ -203,7 +194,7 @@ impl<S: Store, C: Clock + Clone + 'static> Builder<S, C> {
         let store_plan = Arc::new(store.plan(&stored_rules).map_err(SetupError::Plan)?);
         let fallback = Fallback::new(choices.on_unavailable, &rules, &clock, choices.max_keys)
             .map_err(SetupError::Plan)?;
-        let watch = Watch::new(store.backends(), choices.breaker.config()?, quarantine_ns, now_ns);
+        let watch = Watch::new(store.backends(), quarantine_ns, now_ns);
         let held_ns = rules.iter().filter_map(|(_, rule)| in_flight_ns(rule)).min();
         Ok(Distributed::start(
             Inner {
@@ -244,17 +235,6 @@ impl Choices {
             return Err(SetupError::InFlight { label: label.clone() });
         }
         Ok(())
-    }
-}
-
-impl Breaker {
-    fn config(self) -> Result<BreakerConfig, SetupError> {
-        let failures = NonZeroU32::new(self.failures);
-        Ok(BreakerConfig {
-            failures: failures.ok_or(SetupError::Zero { field: "failures" })?,
-            pause_ns: positive_ns(self.pause, "pause")?,
-            max_pause_ns: positive_ns(self.max_pause, "max_pause")?,
-        })
     }
 }
 
@@ -315,7 +295,7 @@ fn guard(label: &str, rule: &Rule, leases: Leases) -> Result<Rule, SetupError> {
 pub enum SetupError {
     /// No limit was given.
     NoLimit,
-    /// A field of [`Leases`] or [`Breaker`] is zero.
+    /// A field of [`Leases`] is zero.
     Zero {
         /// The name of the field.
         field: &'static str,

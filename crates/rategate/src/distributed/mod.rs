@@ -89,7 +89,7 @@ pub use builder::{DEFAULT_BUDGET, DEFAULT_KEYS};
 pub use counts::{Calls, Counts};
 pub use decision::{DecidedBy, Decision, DecisionFuture, Denial, Grant};
 pub use health::{Health, StoreStatus};
-pub use mode::{Breaker, Leases, Mode, OnUnavailable};
+pub use mode::{Leases, Mode, OnUnavailable};
 pub use renewals::LeaseGuard;
 
 use std::fmt;

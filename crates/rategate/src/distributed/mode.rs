@@ -54,26 +54,6 @@ impl Default for Leases {
     }
 }
 
-/// The circuit breaker between a node and its store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Breaker {
-    /// The failures in a row after which the store counts as unavailable. 5 by default.
-    ///
-    /// A failure counts if its request was submitted after the previous failure.
-    pub failures: u32,
-    /// The pause until the first probe, which doubles with each failed one. 100 ms by default.
-    pub pause: Duration,
-    /// The longest pause. 5 s by default.
-    pub max_pause: Duration,
-}
-
-impl Default for Breaker {
-    fn default() -> Self {
-        let (pause, max_pause) = (Duration::from_millis(100), Duration::from_secs(5));
-        Self { failures: 5, pause, max_pause }
-    }
-}
-
 /// The fallback that decides calls without the store.
 ///
 /// It decides while the store is unavailable, and while a store that took over may have lost

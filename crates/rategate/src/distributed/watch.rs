@@ -49,15 +49,10 @@ pub(super) enum CheckedReply {
 pub(super) type Change = Option<(StoreStatus, Option<Unavailable>)>;
 
 impl Watch {
-    pub(super) fn new(
-        backends: usize,
-        config: BreakerConfig,
-        quarantine_ns: u64,
-        now_ns: u64,
-    ) -> Self {
+    pub(super) fn new(backends: usize, quarantine_ns: u64, now_ns: u64) -> Self {
         let backend = || {
             Mutex::new(BackendWatch {
-                breaker: Breaker::new(config),
+                breaker: Breaker::new(BreakerConfig::default()),
                 revivals: 0,
                 failed_ns: 0,
                 quarantined_until_ns: 0,
