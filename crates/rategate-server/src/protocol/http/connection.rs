@@ -80,9 +80,11 @@ fn is_method(path: &str) -> bool {
 impl ConnectionLimits {
     /// Returns `true` for a request whose head is too long, counted as HTTP/2 does.
     pub(crate) fn are_exceeded_by<B>(&self, request: &Request<B>) -> bool {
-        let lengths =
-            request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 32);
-        request.version() == http::Version::HTTP_2 && lengths.sum::<usize>() > self.head_bytes
+        let fields = request.headers().iter();
+        let lengths = fields.map(|(name, value)| name.as_str().len().saturating_add(value.len()));
+        let bytes =
+            lengths.fold(0, |sum: usize, length| sum.saturating_add(length).saturating_add(32));
+        request.version() == http::Version::HTTP_2 && bytes > self.head_bytes
     }
 }
 
