@@ -6,11 +6,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use governor::{DefaultDirectRateLimiter, Quota};
-use rategate::policy::{AllOfLedger, Anchor, Limit as _, LimiterPolicy, Mode};
+use rategate::policy::{Anchor, Mode};
 use rategate::{
     AllOf, Clock, Decision, FixedWindow, Gcra, Limiter, MonotonicClock, Rate, SlidingLog,
     TwoTimeline,
 };
+use rategate_core::ledger::Ledger;
 use rategate_core::verdict::Verdict;
 use ratelimit::Ratelimiter;
 
@@ -45,43 +46,43 @@ pub fn settle_clock() {
 
 /// Requests one permit, and returns `true` if it was granted.
 #[inline]
-pub fn granted<P: LimiterPolicy, C: Clock>(limiter: &Limiter<P, C>) -> bool {
+pub fn granted<C: Clock>(limiter: &Limiter<C>) -> bool {
     matches!(limiter.try_acquire(1), Ok(Decision::Granted(_)))
 }
 
 /// Returns a limiter after all of its permits are taken, if it is to deny.
-fn with<P: LimiterPolicy>(limiter: Limiter<P>, answer: Answer) -> Limiter<P> {
+fn with(limiter: Limiter, answer: Answer) -> Limiter {
     while answer == Denied && granted(&limiter) {}
     limiter
 }
 
 /// Returns a token bucket.
-pub fn bucket(answer: Answer) -> Limiter<Gcra> {
+pub fn bucket(answer: Answer) -> Limiter {
     let [plenty, _] = two_buckets(answer);
     with(Limiter::new(plenty), answer)
 }
 
 /// Returns a schedule.
-pub fn average(answer: Answer) -> Limiter<TwoTimeline> {
+pub fn average(answer: Answer) -> Limiter {
     let rate = if answer == Granted { Rate::per_second(PLENTY) } else { Rate::per_hour(1) };
     with(Limiter::new(TwoTimeline::new(rate, Mode::Average, None)), answer)
 }
 
 /// Returns an exact window.
-pub fn log(slots: u64, answer: Answer) -> Limiter<SlidingLog> {
+pub fn log(slots: u64, answer: Answer) -> Limiter {
     let window = if answer == Granted { Duration::from_nanos(slots * SLOT_NS) } else { HOUR };
     with(Limiter::new(SlidingLog::try_new(slots, window).expect("a valid log")), answer)
 }
 
 /// Returns a fixed window of an hour.
-pub fn window(answer: Answer) -> Limiter<FixedWindow> {
+pub fn window(answer: Answer) -> Limiter {
     let permits = if answer == Granted { 1 << 50 } else { 1 };
     let window = FixedWindow::try_new(permits, HOUR, Anchor::Epoch).expect("a valid window");
     with(Limiter::new(window), answer)
 }
 
 /// Returns two rates that have to pass together.
-pub fn two_rates(answer: Answer) -> Limiter<AllOf> {
+pub fn two_rates(answer: Answer) -> Limiter {
     with(Limiter::new(AllOf::new(two_buckets(answer))), answer)
 }
 
@@ -96,7 +97,7 @@ fn two_buckets(answer: Answer) -> [Gcra; 2] {
 /// Returns a try of the same two rates behind a mutex, as an application might write it.
 pub fn locked_two_rates(answer: Answer) -> impl Fn() -> bool + Sync {
     let clock = MonotonicClock::new();
-    let limit = AllOfLedger::new(two_buckets(answer).map(Into::into), clock.now_ns());
+    let limit = Ledger::new(two_buckets(answer).map(Into::into), clock.now_ns());
     let limit = Mutex::new(limit);
     let try_one = move || {
         let mut limit = limit.lock().unwrap_or_else(PoisonError::into_inner);

@@ -8,7 +8,6 @@ use std::time::Duration;
 use rategate::snapshot::{Downtime, Snapshot};
 use rategate::{Gcra, Limiter, SlidingLog};
 use rategate_core::fixed_window::{Anchor, FixedWindow};
-use rategate_core::saved::PortablePolicy;
 
 libfuzzer_sys::fuzz_target!(|input: (bool, &[u8])| {
     let (is_text, bytes) = input;
@@ -26,7 +25,7 @@ libfuzzer_sys::fuzz_target!(|input: (bool, &[u8])| {
     restore(&FixedWindow::new(5, Duration::from_secs(1), Anchor::Epoch), &snapshot);
 });
 
-fn restore<P: PortablePolicy + Clone>(policy: &P, snapshot: &Snapshot) {
+fn restore(policy: &P, snapshot: &Snapshot) {
     let day = Duration::from_secs(86_400);
     for downtime in [Downtime::Wall, Downtime::AtMost(day), Downtime::Exactly(Duration::ZERO)] {
         if let Ok(limiter) = Limiter::restore(policy.clone(), snapshot, downtime) {

@@ -12,7 +12,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use rand_distr::{Distribution as _, Zipf};
 use rategate::keyed::{Capacity, Hashing};
-use rategate::policy::{LimiterPolicy, Mode};
+use rategate::policy::Mode;
 use rategate::wait::{CancelToken, Wake};
 use rategate::{
     AdaptiveConcurrency, Clock, Concurrency, Gcra, Keyed, Limiter, MonotonicClock, Rate,
@@ -130,17 +130,15 @@ fn kept_clock(report: &mut Report, races: &mut Races) -> Made<()> {
     races.row(report, "try granted, on a kept clock", 1, others, ours)
 }
 
-fn trying<'a, P>(name: &str, limiter: Limiter<P>, answer: Answer) -> Contender<'a>
+fn trying<'a>(name: &str, limiter: Limiter, answer: Answer) -> Contender<'a>
 where
-    P: LimiterPolicy + 'a,
-    Limiter<P>: Send + Sync,
+    Limiter: Send + Sync,
 {
     Contender::new(name, move || granted(&limiter) == (answer == Answer::Granted))
 }
 
-fn served<'a, P>(name: &str, limiter: Limiter<P>) -> Contender<'a>
+fn served<'a>(name: &str, limiter: Limiter) -> Contender<'a>
 where
-    P: LimiterPolicy<Limit: Send> + 'a,
 {
     Contender::new(name, move || match limiter.try_permit(1) {
         Ok(Ok(permit)) => {
@@ -239,8 +237,8 @@ const fn key(number: u32) -> u64 {
 
 /// Tables with the same keys, whose buckets of 30 million always have a permit.
 struct Tables {
-    safe: Keyed<u64, Gcra>,
-    fast: Keyed<u64, Gcra>,
+    safe: Keyed<u64>,
+    fast: Keyed<u64>,
     governor: DefaultKeyedRateLimiter<u64>,
     /// As much memory as twenty bytes for each key take.
     words: Box<[AtomicU64]>,
@@ -276,7 +274,7 @@ impl Tables {
         threads: usize,
         draws: &[u64],
     ) -> Made<()> {
-        let one = |table: &Keyed<u64, Gcra>, key: &u64| {
+        let one = |table: &Keyed<u64>, key: &u64| {
             table.try_acquire(key, 1).is_ok_and(|decision| decision.is_granted())
         };
         let clock = quanta::Clock::new();

@@ -21,7 +21,7 @@ use rategate_bench::Made;
 use rategate_bench::limits::nonzero;
 use rategate_bench::report::{Arguments, Report, span};
 use rategate_core::fixed_window::{Anchor, FixedWindow};
-use rategate_core::holds::{HoldVerdict, Holding};
+use rategate_core::holds::HoldVerdict;
 use rategate_core::ledger::Ledger;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
@@ -81,7 +81,7 @@ fn limiters(report: &mut Report) -> Made<()> {
         assert!(limiter.check().is_ok());
         limiter
     });
-    let [own, other] = [size_of::<Limiter<Gcra>>(), size_of::<DefaultDirectRateLimiter>()];
+    let [own, other] = [size_of::<Limiter>(), size_of::<DefaultDirectRateLimiter>()];
     report.row(&["size of a limiter", &format!("{own} bytes"), &format!("governor {other} bytes")]);
     let governor = format!("governor {}", bytes(governor));
     report.row(&["its heap after a grant", &bytes(ours), &governor]);
@@ -124,7 +124,7 @@ fn waiters(report: &mut Report) -> Made<()> {
 
 /// Counts a hold in a limit that grants others between them.
 fn holds(report: &mut Report) -> Made<()> {
-    fn of<L: Holding>(mut limit: L) -> Made<f64> {
+    fn of(mut limit: Ledger) -> Made<f64> {
         // No power of two, so that tables that double have room to spare as on average.
         const COUNT: u32 = 30_000;
         let region = Region::new(ALLOCATOR);
@@ -171,7 +171,7 @@ fn tables(report: &mut Report, keys: u32) -> Made<()> {
     let millions = f64::from(keys) / 1e6;
     let ours = of(
         keys,
-        || Keyed::<u64, Gcra>::with_capacity(policy, capacity),
+        || Keyed::<u64>::with_capacity(policy, capacity),
         |table, number| {
             table.try_acquire(&key(number), 1_000).is_ok_and(|decision| decision.is_granted())
         },
@@ -184,7 +184,7 @@ fn tables(report: &mut Report, keys: u32) -> Made<()> {
     report.row(&[&format!("{millions} M keys, u64, each"), &ours, &format!("governor {governor}")]);
     let ours = of(
         keys,
-        || Keyed::<str, Gcra>::with_capacity(policy, capacity),
+        || Keyed::<str>::with_capacity(policy, capacity),
         |table, number| {
             table
                 .try_acquire(text(number).as_str(), 1_000)
@@ -207,8 +207,7 @@ fn logs(report: &mut Report) -> Made<()> {
         let clock = HandClock::default();
         let capacity = Capacity { max_bytes: 1 << 30, ..Capacity::for_keys(CALLERS as usize) };
         let policy = SlidingLog::new(PERMITS, Duration::from_nanos(PERIOD_NS)).with_parts(parts)?;
-        let table: Keyed<u64, SlidingLog, HandClock> =
-            Keyed::with_clock(policy, capacity, clock.clone());
+        let table: Keyed<u64, HandClock> = Keyed::with_clock(policy, capacity, clock.clone());
         let (mut random, step_ns) = (SmallRng::seed_from_u64(4), PERIOD_NS / PERMITS);
         for permit in 0..PERMITS {
             // At a random moment of its part of the period: even gaps would take less.
@@ -310,7 +309,7 @@ fn stalls(report: &mut Report, keys: u32, runs: u32) -> Made<()> {
 fn stalls_of_ours(keys: u32) -> Made<Stalls> {
     let clock = HandClock::default();
     let (policy, _) = bucket()?;
-    let table: Keyed<u64, Gcra, HandClock> =
+    let table: Keyed<u64, HandClock> =
         Keyed::with_clock(policy, Capacity::for_keys(keys as usize), clock.clone());
     let mut growing = Calls::new()?;
     for number in 0..keys {

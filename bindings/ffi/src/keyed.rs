@@ -8,8 +8,7 @@ use std::time::Duration;
 use rategate::charge::{Charged, Settled};
 use rategate::error::KeyedError;
 use rategate::keyed::{HashedId, Hashing, Key, Seeds};
-use rategate::policy::HasLockFree;
-use rategate::{AnyPolicy, Decision, Error, FixedWindow, Gcra, Grant, Status};
+use rategate::{AnyPolicy, Decision, Error, Grant, Status};
 
 pub use rategate::keyed::{Capacity, Overflow};
 
@@ -33,7 +32,7 @@ pub enum KeyRef<'k> {
 /// Clones are handles of the same table.
 #[derive(Clone, Debug)]
 pub struct Keyed {
-    kind: Kind,
+    table: rategate::Keyed<Hashed, Clock>,
     id: u64,
     /// Shared by all handles.
     in_use: Arc<Mutex<InUse>>,
@@ -52,14 +51,6 @@ struct InUse {
     sweep_at: usize,
 }
 
-/// The policies that a table packs into a slot, each with that form; and all others.
-#[derive(Clone, Debug)]
-enum Kind {
-    Bucket(rategate::Keyed<Hashed, Gcra, Clock>),
-    Window(rategate::Keyed<Hashed, FixedWindow, Clock>),
-    Any(rategate::Keyed<Hashed, AnyPolicy, Clock>),
-}
-
 /// A key whose hash has been computed with the table's seeds.
 #[derive(Debug)]
 struct Hashed(HashedId);
@@ -72,35 +63,12 @@ impl Key for Hashed {
     }
 }
 
-fn hashed<P: HasLockFree>(table: &rategate::Keyed<Hashed, P, Clock>, key: KeyRef<'_>) -> Hashed {
-    Hashed(table.seeds().hashed(&key))
-}
-
-macro_rules! each {
-    ($self:ident, $table:ident => $body:expr) => {
-        match &$self.kind {
-            Kind::Bucket($table) => $body,
-            Kind::Window($table) => $body,
-            Kind::Any($table) => $body,
-        }
-    };
-}
-
 impl Keyed {
     /// Creates a table.
     #[must_use]
     pub fn new(policy: AnyPolicy, capacity: Capacity, clock: Clock) -> Self {
-        let hashing = Hashing::FloodSafe;
-        let kind = match policy {
-            AnyPolicy::Gcra(policy) => {
-                Kind::Bucket(rategate::Keyed::with_hashing(policy, capacity, hashing, clock))
-            }
-            AnyPolicy::FixedWindow(policy) => {
-                Kind::Window(rategate::Keyed::with_hashing(policy, capacity, hashing, clock))
-            }
-            policy => Kind::Any(rategate::Keyed::with_hashing(policy, capacity, hashing, clock)),
-        };
-        Self { kind, id: next_id(), in_use: Arc::default() }
+        let table = rategate::Keyed::with_hashing(policy, capacity, Hashing::FloodSafe, clock);
+        Self { table, id: next_id(), in_use: Arc::default() }
     }
 
     /// Takes `permits` for a key at once, or not at all.
@@ -110,7 +78,7 @@ impl Keyed {
     /// As of [`rategate::Keyed::try_acquire`].
     #[inline]
     pub fn try_acquire(&self, key: KeyRef<'_>, permits: u64) -> Result<Decision, KeyedError> {
-        each!(self, table => table.try_acquire(&hashed(table, key), permits))
+        self.table.try_acquire(&self.hashed(key), permits)
     }
 
     /// Takes `permits` for a key at once, or not at all. With a grant it returns how long one more
@@ -127,14 +95,14 @@ impl Keyed {
         key: KeyRef<'_>,
         permits: u64,
     ) -> Result<(Decision, Option<Duration>), KeyedError> {
-        each!(self, table => {
-            let key = hashed(table, key);
-            let decision = table.try_acquire(&key, permits)?;
+        {
+            let key = self.hashed(key);
+            let decision = self.table.try_acquire(&key, permits)?;
             let Decision::Granted(grant) = decision else { return Ok((decision, None)) };
             // More than there ever is never comes, which is an error of a peek.
-            let more = table.peek(&key, grant.remaining().saturating_add(1));
+            let more = self.table.peek(&key, grant.remaining().saturating_add(1));
             Ok((decision, more.ok().flatten()))
-        })
+        }
     }
 
     /// Takes `permits` for a key at once, or not at all, and returns the limit's numbers then.
@@ -147,9 +115,7 @@ impl Keyed {
         key: KeyRef<'_>,
         permits: u64,
     ) -> Result<(Decision, Status), KeyedError> {
-        each!(self, table => {
-            table.try_acquire_with_status(&hashed(table, key), permits)
-        })
+        self.table.try_acquire_with_status(&self.hashed(key), permits)
     }
 
     /// Returns how long `permits` would have to wait for a key now: `None` if no time helps.
@@ -158,7 +124,7 @@ impl Keyed {
     ///
     /// As of [`rategate::Keyed::peek`].
     pub fn peek(&self, key: KeyRef<'_>, permits: u64) -> Result<Option<Duration>, KeyedError> {
-        each!(self, table => table.peek(&hashed(table, key), permits))
+        self.table.peek(&self.hashed(key), permits)
     }
 
     /// Takes `permits` for a key and blocks the thread until they may start, or refuses at once if
@@ -173,10 +139,10 @@ impl Keyed {
         permits: u64,
         timeout: Option<Duration>,
     ) -> Result<Grant, Error> {
-        each!(self, table => match timeout {
-            Some(timeout) => table.acquire_within(&hashed(table, key), permits, timeout),
-            None => table.acquire(&hashed(table, key), permits),
-        })
+        match timeout {
+            Some(timeout) => self.table.acquire_within(&self.hashed(key), permits, timeout),
+            None => self.table.acquire(&self.hashed(key), permits),
+        }
     }
 
     /// Returns the numbers of a key's limit now.
@@ -185,7 +151,7 @@ impl Keyed {
     ///
     /// As of [`rategate::Keyed::status`].
     pub fn status(&self, key: KeyRef<'_>) -> Result<Status, KeyedError> {
-        each!(self, table => table.status(&hashed(table, key)))
+        self.table.status(&self.hashed(key))
     }
 
     /// Returns the limiter of a key, which has all other verbs. The table keeps it while there is
@@ -195,13 +161,14 @@ impl Keyed {
     ///
     /// As of [`rategate::Keyed::limiter`].
     pub fn limiter(&self, key: KeyRef<'_>) -> Result<Limiter, KeyedError> {
-        let (limiter, address): (Limiter, _) = each!(self, table => {
-            let limiter = table.limiter(&hashed(table, key))?;
-            let address = limiter.address();
-            (limiter.into(), address)
-        });
+        let limiter = self.table.limiter(&self.hashed(key))?;
+        let address = limiter.address();
         let untaken = self.in_use.lock().unwrap_or_else(PoisonError::into_inner).untaken(address);
-        Ok(limiter.of_key(self.id_of(key), untaken))
+        Ok(Limiter::from(limiter).of_key(self.id_of(key), untaken))
+    }
+
+    fn hashed(&self, key: KeyRef<'_>) -> Hashed {
+        Hashed(self.table.seeds().hashed(&key))
     }
 
     /// Returns the number of the table in this process, which no limiter has.
@@ -213,7 +180,7 @@ impl Keyed {
     /// Returns the number of a key's limiter in this process: see [`Limiter::id`].
     #[must_use]
     pub fn id_of(&self, key: KeyRef<'_>) -> u64 {
-        each!(self, table => id_of_key(self.id, hashed(table, key).0))
+        id_of_key(self.id, self.hashed(key).0)
     }
 
     /// Brings permits of a grant to a key back. Returns as many as the limit could prove unused.
@@ -222,7 +189,7 @@ impl Keyed {
     ///
     /// As of [`rategate::Keyed::refund`].
     pub fn refund(&self, key: KeyRef<'_>, grant: &Grant, permits: u64) -> Result<u64, KeyedError> {
-        each!(self, table => table.refund(&hashed(table, key), grant, permits))
+        self.table.refund(&self.hashed(key), grant, permits)
     }
 
     /// Corrects a grant to a key to what was really used.
@@ -236,7 +203,7 @@ impl Keyed {
         grant: &Grant,
         actual: u64,
     ) -> Result<Settled, KeyedError> {
-        each!(self, table => table.settle(&hashed(table, key), grant, actual))
+        self.table.settle(&self.hashed(key), grant, actual)
     }
 
     /// Counts what a key has used already, whether it fits or not.
@@ -245,7 +212,7 @@ impl Keyed {
     ///
     /// As of [`rategate::Keyed::charge`].
     pub fn charge(&self, key: KeyRef<'_>, permits: u64) -> Result<Charged, KeyedError> {
-        each!(self, table => table.charge(&hashed(table, key), permits))
+        self.table.charge(&self.hashed(key), permits)
     }
 
     /// Ends operations in flight of a key. Returns `false` if the limit counts none.
@@ -254,7 +221,7 @@ impl Keyed {
     ///
     /// As of [`rategate::Keyed::release`].
     pub fn release(&self, key: KeyRef<'_>, permits: u64) -> Result<bool, KeyedError> {
-        each!(self, table => table.release(&hashed(table, key), permits))
+        self.table.release(&self.hashed(key), permits)
     }
 
     /// Forgets what a key was granted. Returns `true` if that changes anything.
@@ -263,34 +230,28 @@ impl Keyed {
     ///
     /// As of [`rategate::Keyed::reset`].
     pub fn reset(&self, key: KeyRef<'_>) -> Result<bool, KeyedError> {
-        each!(self, table => table.reset(&hashed(table, key)))
+        self.table.reset(&self.hashed(key))
     }
 
-    /// Puts other numbers of the same policy into force, for all keys.
+    /// Puts another limit into force, for all keys.
     ///
     /// # Errors
     ///
-    /// As of [`rategate::Keyed::reconfigure`]; `None` if it is another policy.
+    /// As of [`rategate::Keyed::reconfigure`].
+    pub fn reconfigure(&self, policy: AnyPolicy) -> Result<(), KeyedError> {
+        self.table.reconfigure(policy)
+    }
+
+    /// Returns `true` if operations have to be ended: see [`rategate::Keyed::needs_ends`].
     #[must_use]
-    pub fn reconfigure(&self, policy: AnyPolicy) -> Option<Result<(), KeyedError>> {
-        match (&self.kind, policy) {
-            (Kind::Bucket(table), AnyPolicy::Gcra(policy)) => Some(table.reconfigure(policy)),
-            (Kind::Window(table), AnyPolicy::FixedWindow(policy)) => {
-                Some(table.reconfigure(policy))
-            }
-            (Kind::Any(table), policy) => {
-                let old = table.policy(0).ok()?;
-                policy.can_follow(&old).ok()?;
-                Some(table.reconfigure(policy))
-            }
-            _ => None,
-        }
+    pub fn needs_ends(&self) -> bool {
+        self.table.needs_ends(0)
     }
 
     /// Returns the number of keys in the table.
     #[must_use]
     pub fn len(&self) -> usize {
-        each!(self, table => table.len())
+        self.table.len()
     }
 
     /// Returns `true` if the table has no key.
@@ -302,7 +263,7 @@ impl Keyed {
     /// Returns the number of calls with a new key that found the table full.
     #[must_use]
     pub fn overflows(&self) -> u64 {
-        each!(self, table => table.overflows())
+        self.table.overflows()
     }
 }
 

@@ -5,7 +5,7 @@
 //!
 //! * [`Limiter`]: a limiter of any policy behind one type, whose try is the lock-free one of its
 //!   policy where there is one;
-//! * [`Held`]: an estimate that a limiter holds;
+//! * [`Hold`]: an estimate that a limiter holds;
 //! * [`Receipt`]: the memory of a grant, so that no permit comes back twice;
 //! * [`Keyed`]: a table with a limit for each key, which is a text, bytes or a number;
 //! * [`Hub`]: the waits of one event loop, which notifies the loop when some have ended, and
@@ -31,7 +31,6 @@ mod code;
 )]
 mod flag;
 pub mod fork;
-mod hold;
 pub mod http;
 mod hub;
 mod keyed;
@@ -49,10 +48,9 @@ pub use self::clock::Clock;
 pub use self::code::Code;
 #[cfg(not(unix))]
 pub use self::flag::Signal;
-pub use self::hold::Held;
 pub use self::hub::{Begun, Ended, Hub, WaitId};
 pub use self::keyed::{Capacity, KeyRef, Keyed, Overflow};
-pub use self::limiter::{Limiter, Policies, Reserved};
+pub use self::limiter::{Hold, Limiter, Policies, Reservation, cancel};
 pub use self::load::{OpenLoop, OpenLoopError};
 pub use self::receipt::{Receipt, ReturnError};
 pub use self::replies::{Later, Replies};

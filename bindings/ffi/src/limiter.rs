@@ -10,22 +10,23 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rategate::adaptive::Outcome;
-use rategate::charge::{Charged, Debt, Settled};
+use rategate::charge::{Charged, Committed, Debt, Settled};
 use rategate::error::{ChargeError, Closed, PolicyTextError, ReconfigureError, TryAcquireError};
-use rategate::policy::LimiterPolicy;
 use rategate::snapshot::SnapshotError;
 use rategate::wait::{AcquireOwned, QueueBounds};
-use rategate::{
-    AcquireError, AllOf, AnyPolicy, AsyncLimiter, Concurrency, Decision, Denial, FixedWindow, Gcra,
-    Grant, SlidingLog, Status,
-};
+use rategate::{AcquireError, AllOf, AnyPolicy, AsyncLimiter, Decision, Denial, Grant, Status};
 use rategate_testkit::scenario::{ScenarioError, policy_from};
 
 use crate::clock::Clock;
 use crate::fork;
-use crate::hold::Held;
 use crate::receipt::next_id;
 use crate::saved::{self, RestoreError};
+
+/// An estimate of what an operation uses. Dropped, it is cancelled.
+pub type Hold = rategate::charge::Hold<Clock>;
+
+/// A promised start.
+pub type Reservation = rategate::Reservation<Clock>;
 
 /// The policies of a limiter: at least one, and a call passes all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,24 +37,11 @@ pub struct Policies(AllOf);
 /// Clones are handles of the same limiter.
 #[derive(Clone, Debug)]
 pub struct Limiter {
-    kind: Kind,
+    /// The limiter as tasks have it, of which that for threads is a part.
+    tasks: AsyncLimiter<Clock>,
     id: u64,
     /// The waits in event loops that may have ended, and whose callers have not gone on.
     untaken: Arc<AtomicUsize>,
-}
-
-/// The limiters whose policy has a lock-free form, each with that form; and one of several.
-///
-/// `AnyPolicy` has none, so a limiter of it would take a lock in each try.
-#[derive(Clone, Debug)]
-enum Kind {
-    Bucket(AsyncLimiter<Gcra, Clock>),
-    Log(AsyncLimiter<SlidingLog, Clock>),
-    InFlight(AsyncLimiter<Concurrency, Clock>),
-    /// Of a key of a table, whose windows have a lock-free form there.
-    Window(AsyncLimiter<FixedWindow, Clock>),
-    Any(AsyncLimiter<AnyPolicy, Clock>),
-    Several(AsyncLimiter<AllOf, Clock>),
 }
 
 /// The time at which the caller of a wait goes on.
@@ -67,21 +55,9 @@ pub(crate) enum Start {
 
 /// A wait that has begun, and its end.
 pub(crate) enum Waiting {
-    Owned(Pin<Box<dyn Wait + Send>>),
+    Owned(Pin<Box<AcquireOwned<Clock>>>),
     /// With a timeout.
     Within(Pin<Box<dyn Future<Output = Result<Grant, AcquireError>> + Send>>),
-}
-
-/// A wait without a timeout.
-pub(crate) trait Wait: Future<Output = Result<Grant, AcquireError>> {
-    /// Returns `true` if the next poll returns an error.
-    fn has_failed(&self) -> bool;
-}
-
-impl<P: LimiterPolicy> Wait for AcquireOwned<P, Clock> {
-    fn has_failed(&self) -> bool {
-        self.has_failed()
-    }
 }
 
 impl Waiting {
@@ -97,35 +73,6 @@ impl Waiting {
     pub(crate) fn has_failed(&self) -> bool {
         matches!(self, Self::Owned(wait) if wait.has_failed())
     }
-}
-
-macro_rules! each {
-    ($self:ident, $limiter:ident => $body:expr) => {
-        match &$self.kind {
-            Kind::Bucket($limiter) => $body,
-            Kind::Log($limiter) => $body,
-            Kind::InFlight($limiter) => $body,
-            Kind::Window($limiter) => $body,
-            Kind::Any($limiter) => $body,
-            Kind::Several($limiter) => $body,
-        }
-    };
-}
-
-/// Creates the kind of limiter that these policies have, by an expression for one of any policy.
-macro_rules! kind {
-    ($policies:expr, $policy:ident => $limiter:expr) => {
-        match *$policies.policies() {
-            [AnyPolicy::Gcra($policy)] => Kind::Bucket($limiter.into()),
-            [AnyPolicy::SlidingLog($policy)] => Kind::Log($limiter.into()),
-            [AnyPolicy::Concurrency($policy)] => Kind::InFlight($limiter.into()),
-            [$policy] => Kind::Any($limiter.into()),
-            _ => {
-                let $policy = $policies.0.clone();
-                Kind::Several($limiter.into())
-            }
-        }
-    };
 }
 
 impl Policies {
@@ -179,7 +126,7 @@ impl Limiter {
     /// Creates a limiter.
     #[must_use]
     pub fn new(policies: &Policies, clock: Clock) -> Self {
-        kind!(policies, policy => rategate::Limiter::with_clock(policy, clock)).into()
+        rategate::Limiter::with_clock(policies.0.clone(), clock).into()
     }
 
     /// Creates a limiter that continues from what [`save`](Self::save) returned.
@@ -200,9 +147,7 @@ impl Limiter {
         let restored = || {
             let snapshot = saved::read(saved)?;
             let (clock, downtime) = saved::going_on(clock, snapshot.saved_at(), max_downtime);
-            Ok(kind!(policies, policy => {
-                rategate::Limiter::restore_with_clock(policy, clock, &snapshot, downtime)?
-            }))
+            rategate::Limiter::restore_with_clock(policies.0.clone(), clock, &snapshot, downtime)
         };
         restored().map(Self::from).map_err(|error| RestoreError::new(policies, error))
     }
@@ -216,21 +161,21 @@ impl Limiter {
     ///
     /// [`SnapshotError::TooLong`] for a log of some 40 million instants.
     pub fn save(&self) -> Result<Vec<u8>, SnapshotError> {
-        saved::written(&fork::within(|| each!(self, limiter => limiter.limiter().snapshot())))
+        saved::written(&fork::within(|| self.tasks.limiter().snapshot()))
     }
 
     /// Returns the limiter, once the debts of its charges are bounded or carried.
     #[must_use]
     pub fn with_debt(self, debt: Debt) -> Self {
         // The debt is of the limiter that all handles share.
-        each!(self, limiter => drop(limiter.limiter().clone().with_debt(debt)));
+        drop(self.tasks.limiter().clone().with_debt(debt));
         self
     }
 
     /// Counts what the limit grants and denies, under `name`.
     #[must_use]
     pub fn with_stats(self, name: &str) -> Self {
-        each!(self, limiter => drop(limiter.clone().with_stats(name)));
+        drop(self.tasks.clone().with_stats(name));
         self
     }
 
@@ -241,7 +186,7 @@ impl Limiter {
     /// As of [`rategate::Limiter::try_acquire`].
     #[inline]
     pub fn try_acquire(&self, permits: u64) -> Result<Decision, TryAcquireError> {
-        each!(self, limiter => limiter.try_acquire(permits))
+        self.tasks.try_acquire(permits)
     }
 
     /// Takes `permits` that are free, for a call that would wait otherwise. Returns `None` if the
@@ -254,7 +199,7 @@ impl Limiter {
     /// As of [`rategate::Limiter::try_acquire`].
     #[inline]
     pub fn take_at_once(&self, permits: u64) -> Result<Option<Grant>, TryAcquireError> {
-        if self.has_untaken() || each!(self, limiter => limiter.stats().is_some()) {
+        if self.has_untaken() || self.tasks.stats().is_some() {
             return Ok(None);
         }
         Ok(self.try_acquire(permits)?.granted())
@@ -267,31 +212,29 @@ impl Limiter {
     ///
     /// As of [`rategate::Limiter::acquire_within`].
     pub fn acquire(&self, permits: u64, timeout: Option<Duration>) -> Result<Grant, AcquireError> {
-        fork::within(|| {
-            each!(self, limiter => match timeout {
-                Some(timeout) => limiter.limiter().acquire_within(permits, timeout),
-                None => limiter.limiter().acquire(permits),
-            })
+        fork::within(|| match timeout {
+            Some(timeout) => self.tasks.limiter().acquire_within(permits, timeout),
+            None => self.tasks.limiter().acquire(permits),
         })
     }
 
     /// Returns the wait of a task, which takes its place when it is first polled.
     pub(crate) fn wait(&self, permits: u64, timeout: Option<Duration>, start: Start) -> Waiting {
-        each!(self, limiter => {
-            let limiter = limiter.clone();
-            match (timeout, start) {
-                (Some(timeout), Start::AtOnce) => Waiting::Within(Box::pin(async move {
-                    limiter.acquire_within(permits, timeout).await
-                })),
-                (Some(timeout), Start::Later) => Waiting::Within(Box::pin(async move {
-                    limiter.acquire_within(permits, timeout).provisionally().await
-                })),
-                (None, Start::AtOnce) => Waiting::Owned(Box::pin(limiter.acquire_owned(permits))),
-                (None, Start::Later) => {
-                    Waiting::Owned(Box::pin(limiter.acquire_owned(permits).provisionally()))
-                }
+        let limiter = self.tasks.clone();
+        match (timeout, start) {
+            (Some(timeout), Start::AtOnce) => {
+                Waiting::Within(Box::pin(
+                    async move { limiter.acquire_within(permits, timeout).await },
+                ))
             }
-        })
+            (Some(timeout), Start::Later) => Waiting::Within(Box::pin(async move {
+                limiter.acquire_within(permits, timeout).provisionally().await
+            })),
+            (None, Start::AtOnce) => Waiting::Owned(Box::pin(limiter.acquire_owned(permits))),
+            (None, Start::Later) => {
+                Waiting::Owned(Box::pin(limiter.acquire_owned(permits).provisionally()))
+            }
+        }
     }
 
     /// Takes `permits` for the first instant at which they may start, behind all waiters, and does
@@ -304,15 +247,12 @@ impl Limiter {
         &self,
         permits: u64,
         timeout: Option<Duration>,
-    ) -> Result<Box<dyn Reserved>, AcquireError> {
-        each!(self, limiter => {
-            let limiter = limiter.limiter();
-            let reserved = match timeout {
-                Some(timeout) => limiter.reserve_within(permits, timeout)?,
-                None => limiter.reserve(permits)?,
-            };
-            Ok(Box::new(reserved))
-        })
+    ) -> Result<Reservation, AcquireError> {
+        let limiter = self.tasks.limiter();
+        match timeout {
+            Some(timeout) => limiter.reserve_within(permits, timeout),
+            None => limiter.reserve(permits),
+        }
     }
 
     /// Holds an estimate of `permits` until its true cost is known, or for `ttl` at most. Never
@@ -325,11 +265,8 @@ impl Limiter {
         &self,
         permits: u64,
         ttl: Duration,
-    ) -> Result<Result<Box<dyn Held>, Denial>, TryAcquireError> {
-        each!(self, limiter => {
-            let held = limiter.limiter().try_hold(permits, ttl)?;
-            Ok(held.map(|hold| -> Box<dyn Held> { Box::new(hold) }))
-        })
+    ) -> Result<Result<Hold, Denial>, TryAcquireError> {
+        self.tasks.limiter().try_hold(permits, ttl)
     }
 
     /// Returns how long `permits` would have to wait now: `None` if no time helps.
@@ -338,7 +275,7 @@ impl Limiter {
     ///
     /// As of [`rategate::Limiter::peek`].
     pub fn peek(&self, permits: u64) -> Result<Option<Duration>, TryAcquireError> {
-        each!(self, limiter => limiter.peek(permits))
+        self.tasks.peek(permits)
     }
 
     /// Returns the most permits that a try could take now.
@@ -347,24 +284,16 @@ impl Limiter {
     ///
     /// [`Closed`].
     pub fn remaining(&self) -> Result<u64, Closed> {
-        each!(self, limiter => limiter.remaining())
+        self.tasks.remaining()
     }
 
-    /// Returns the limit's numbers now. `None` for several policies, which have no numbers in
-    /// common.
+    /// Returns the limit's numbers now.
     ///
     /// # Errors
     ///
     /// [`Closed`].
-    pub fn status(&self) -> Result<Option<Status>, Closed> {
-        match &self.kind {
-            Kind::Bucket(limiter) => limiter.status().map(Some),
-            Kind::Log(limiter) => limiter.status().map(Some),
-            Kind::InFlight(limiter) => limiter.status().map(Some),
-            Kind::Window(limiter) => limiter.status().map(Some),
-            Kind::Any(limiter) => limiter.status().map(Some),
-            Kind::Several(limiter) => limiter.remaining().map(|_| None),
-        }
+    pub fn status(&self) -> Result<Status, Closed> {
+        self.tasks.status()
     }
 
     /// Returns by how many permits the limit is exceeded; 0 if it is not in debt.
@@ -373,7 +302,7 @@ impl Limiter {
     ///
     /// [`Closed`].
     pub fn debt(&self) -> Result<u64, Closed> {
-        each!(self, limiter => limiter.limiter().debt())
+        self.tasks.limiter().debt()
     }
 
     /// Returns the number of threads and tasks that wait.
@@ -382,7 +311,7 @@ impl Limiter {
     ///
     /// [`Closed`].
     pub fn waiting(&self) -> Result<u32, Closed> {
-        each!(self, limiter => limiter.waiting())
+        self.tasks.waiting()
     }
 
     /// Brings permits of a grant back. Returns as many as the limit could prove unused.
@@ -391,7 +320,7 @@ impl Limiter {
     ///
     /// [`Closed`].
     pub fn refund(&self, grant: &Grant, permits: u64) -> Result<u64, Closed> {
-        each!(self, limiter => limiter.refund(grant, permits))
+        self.tasks.refund(grant, permits)
     }
 
     /// Corrects a grant to what was really used.
@@ -400,7 +329,7 @@ impl Limiter {
     ///
     /// As of [`rategate::Limiter::settle`].
     pub fn settle(&self, grant: &Grant, actual: u64) -> Result<Settled, ChargeError> {
-        each!(self, limiter => limiter.settle(grant, actual))
+        self.tasks.settle(grant, actual)
     }
 
     /// Counts what has been used already, whether it fits or not.
@@ -409,7 +338,7 @@ impl Limiter {
     ///
     /// As of [`rategate::Limiter::charge`].
     pub fn charge(&self, permits: u64) -> Result<Charged, ChargeError> {
-        each!(self, limiter => limiter.charge(permits))
+        self.tasks.charge(permits)
     }
 
     /// Ends operations in flight. Returns `false` if the limit counts none.
@@ -418,7 +347,7 @@ impl Limiter {
     ///
     /// [`Closed`].
     pub fn release(&self, permits: u64) -> Result<bool, Closed> {
-        each!(self, limiter => limiter.release(permits))
+        self.tasks.release(permits)
     }
 
     /// Ends the operations in flight of a grant, whose outcome an adaptive limit follows. Returns
@@ -428,7 +357,7 @@ impl Limiter {
     ///
     /// [`Closed`].
     pub fn release_with_outcome(&self, grant: &Grant, outcome: Outcome) -> Result<bool, Closed> {
-        each!(self, limiter => limiter.release_with_outcome(grant, outcome))
+        self.tasks.release_with_outcome(grant, outcome)
     }
 
     /// Returns `true` if the limit moves by the outcomes of operations.
@@ -437,7 +366,7 @@ impl Limiter {
     ///
     /// [`Closed`].
     pub fn follows_outcomes(&self) -> Result<bool, Closed> {
-        each!(self, limiter => limiter.limiter().follows_outcomes())
+        self.tasks.limiter().follows_outcomes()
     }
 
     /// Returns the most operations in flight that the limit allows now. `None` if it counts none.
@@ -446,7 +375,7 @@ impl Limiter {
     ///
     /// [`Closed`].
     pub fn max_in_flight(&self) -> Result<Option<u64>, Closed> {
-        each!(self, limiter => limiter.max_in_flight())
+        self.tasks.max_in_flight()
     }
 
     /// Adds permits to a pool that is refilled from outside. Returns `false` if there is none.
@@ -455,7 +384,7 @@ impl Limiter {
     ///
     /// [`Closed`].
     pub fn refill(&self, permits: u64) -> Result<bool, Closed> {
-        each!(self, limiter => limiter.refill(permits))
+        self.tasks.refill(permits)
     }
 
     /// Forgets all grants and promises. Returns `true` if that changes anything.
@@ -464,7 +393,7 @@ impl Limiter {
     ///
     /// [`Closed`].
     pub fn reset(&self) -> Result<bool, Closed> {
-        each!(self, limiter => limiter.reset())
+        self.tasks.reset()
     }
 
     /// Bounds the wait queue, for waiters that come from now on.
@@ -473,46 +402,33 @@ impl Limiter {
     ///
     /// [`Closed`].
     pub fn bound_queue(&self, bounds: QueueBounds) -> Result<(), Closed> {
-        each!(self, limiter => limiter.bound_queue(bounds))
+        self.tasks.bound_queue(bounds)
     }
 
-    /// Puts other numbers into force, for the same policies in the same order.
+    /// Puts other numbers into force, for as many policies.
     ///
     /// # Errors
     ///
-    /// [`ReconfigureError`]; nothing changes then.
+    /// As of [`rategate::Limiter::reconfigure`]; nothing changes then.
     pub fn reconfigure(&self, policies: &Policies) -> Result<(), ReconfigureError> {
-        let other = ReconfigureError::Limit(rategate::error::LimitError::OtherPolicy);
-        match (&self.kind, policies.policies()) {
-            (Kind::Bucket(limiter), [AnyPolicy::Gcra(policy)]) => limiter.reconfigure(*policy),
-            (Kind::Log(limiter), [AnyPolicy::SlidingLog(policy)]) => limiter.reconfigure(*policy),
-            (Kind::InFlight(limiter), [AnyPolicy::Concurrency(policy)]) => {
-                limiter.reconfigure(*policy)
-            }
-            (Kind::Window(limiter), [AnyPolicy::FixedWindow(policy)]) => {
-                limiter.reconfigure(*policy)
-            }
-            (Kind::Any(limiter), [policy]) => limiter.reconfigure(*policy),
-            (Kind::Several(limiter), [_, _, ..]) => limiter.reconfigure(policies.0.clone()),
-            _ => Err(other),
-        }
+        self.tasks.reconfigure(policies.0.clone())
     }
 
     /// Closes the limiter: it grants nothing any more, and all waits end.
     pub fn close(&self) {
-        fork::within(|| each!(self, limiter => limiter.close()));
+        fork::within(|| self.tasks.close());
     }
 
     /// Returns `true` if the limiter is closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        each!(self, limiter => limiter.is_closed())
+        self.tasks.is_closed()
     }
 
     /// Returns the time since the origin of the limiter's clock.
     #[must_use]
     pub fn now(&self) -> Duration {
-        each!(self, limiter => limiter.now())
+        self.tasks.now()
     }
 
     /// Returns `true` if a wait in an event loop may have ended, and its caller has not gone on.
@@ -543,61 +459,15 @@ impl Limiter {
     }
 }
 
-impl From<Kind> for Limiter {
-    fn from(kind: Kind) -> Self {
-        Self { kind, id: next_id(), untaken: Arc::default() }
+impl From<rategate::Limiter<Clock>> for Limiter {
+    fn from(limiter: rategate::Limiter<Clock>) -> Self {
+        Self { tasks: limiter.into(), id: next_id(), untaken: Arc::default() }
     }
 }
 
-/// The limiters of keys.
-macro_rules! of_key {
-    ($($policy:ty => $kind:ident),*) => {$(
-        impl From<rategate::Limiter<$policy, Clock>> for Limiter {
-            fn from(limiter: rategate::Limiter<$policy, Clock>) -> Self {
-                Kind::$kind(limiter.into()).into()
-            }
-        }
-    )*};
-}
-
-of_key!(Gcra => Bucket, FixedWindow => Window, AnyPolicy => Any);
-
-/// A promised start.
-pub trait Reserved: Send + fmt::Debug {
-    /// Returns the instant from which the operation may start, on the limiter's clock.
-    fn promised_at(&self) -> Duration;
-
-    /// Blocks the thread until then.
-    ///
-    /// # Errors
-    ///
-    /// As of [`rategate::Reservation::wait`].
-    fn wait(self: Box<Self>) -> Result<Grant, AcquireError>;
-
-    /// Returns the grant; the caller waits on its own.
-    fn keep(self: Box<Self>) -> Grant;
-
-    /// Returns the permits. Returns `true` if that came before the start.
-    fn cancel(self: Box<Self>) -> bool;
-}
-
-impl<P> Reserved for rategate::Reservation<P, Clock>
-where
-    P: LimiterPolicy<Limit: Send>,
-{
-    fn promised_at(&self) -> Duration {
-        self.promised_at()
-    }
-
-    fn wait(self: Box<Self>) -> Result<Grant, AcquireError> {
-        (*self).wait()
-    }
-
-    fn keep(self: Box<Self>) -> Grant {
-        (*self).keep()
-    }
-
-    fn cancel(self: Box<Self>) -> bool {
-        (*self).cancel()
-    }
+/// Ends a hold: nothing was used. Returns `true` if that came before it ended by itself.
+#[must_use]
+pub fn cancel(hold: Hold) -> bool {
+    // A commit of nothing is a cancel, and says if it was late.
+    matches!(hold.commit(0), Ok(Committed::InTime(_)))
 }

@@ -264,7 +264,7 @@ fn real_time_continues_and_the_time_away_counts_as_far_as_it_is_trusted() {
 fn callers_wait_on_a_clock_that_continues() {
     let policies: Policies = "5/s burst 1".parse().unwrap();
     let used = Limiter::new(&policies, Clock::real());
-    used.reserve(1, None).unwrap().keep();
+    let _ = used.reserve(1, None).unwrap().keep();
     let last = used.reserve(1, None).unwrap().keep().promised_at();
     let bytes = used.save().unwrap();
     let max = Some(Duration::ZERO);
@@ -388,7 +388,9 @@ fn restore(policies: &Policies, bytes: &[u8]) -> Result<Limiter, RestoreError> {
 fn a_state_of_another_policy_is_refused_with_both_in_the_message() {
     let tour = tour();
     let name = |policies: &Policies| match policies.policies() {
-        [AnyPolicy::SlowStart(slow)] => format!("slow {:?}", std::mem::discriminant(slow.policy())),
+        [AnyPolicy::SlowStart(slow)] => {
+            format!("slow {:?}", std::mem::discriminant(&slow.policy()))
+        }
         [policy] => format!("{:?}", std::mem::discriminant(policy)),
         several => format!("{} policies", several.len()),
     };

@@ -20,7 +20,7 @@ use rategate::charge::{Committed, Debt, Settled};
 use rategate::error::ChargeError;
 use rategate::wait::{QueueBounds, WhenFull};
 use rategate::{AcquireError, Decision, Grant, ManualClock, TryAcquireError};
-use rategate_ffi::{Begun, Clock, Held, Hub, Limiter, Policies, Reserved, WaitId};
+use rategate_ffi::{Begun, Clock, Hub, Limiter, Policies, WaitId};
 use rategate_testkit::player::{LeftOut, random, tape};
 use rategate_testkit::scenario::Scenario;
 use rategate_testkit::suite;
@@ -71,8 +71,8 @@ struct Player<'t> {
     ended: VecDeque<(WaitId, Result<Grant, AcquireError>)>,
     waits: BTreeMap<&'t str, WaitId>,
     grants: BTreeMap<&'t str, Grant>,
-    reserved: BTreeMap<&'t str, Box<dyn Reserved>>,
-    held: BTreeMap<&'t str, Box<dyn Held>>,
+    reserved: BTreeMap<&'t str, rategate_ffi::Reservation>,
+    held: BTreeMap<&'t str, rategate_ffi::Hold>,
 }
 
 /// Plays a tape with each limit so many times.
@@ -97,7 +97,10 @@ fn play(tape: &str, times: usize, goes_on_later: bool) {
                 let policies = (rest.split(' ').nth(1) == Some("set"))
                     .then(|| Policies::new(limits.drain(..)).unwrap());
                 let (expected, seen) = player.line(word, rest, policies.as_ref());
-                assert_eq!(seen, expected, "at `{line}` of\n{tape}");
+                assert_eq!(
+                    seen, expected,
+                    "with each {times} times, later: {goes_on_later}, at `{line}` of\n{tape}"
+                );
             }
             _ => panic!("`{line}` before `begin`"),
         }
@@ -249,7 +252,7 @@ impl<'t> Player<'t> {
             "hold" => self.hold(step, &words),
             "commit" => self.commit(&words),
             "cancel" if self.held.contains_key(words.0["of"]) => {
-                let in_time = self.held.remove(words.0["of"]).unwrap().cancel();
+                let in_time = rategate_ffi::cancel(self.held.remove(words.0["of"]).unwrap());
                 if in_time { "cancelled" } else { "too-late" }.to_owned()
             }
             "cancel" if self.reserved.remove(words.0["of"]).unwrap().cancel() => {

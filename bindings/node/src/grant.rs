@@ -3,7 +3,6 @@
 use napi::bindgen_prelude::{BigInt, BigUint64Array};
 use napi_derive::napi;
 use rategate::{Decision, Grant};
-use rategate_ffi::Reserved;
 
 use crate::failure::{Result, invalid};
 use crate::number::ns;
@@ -42,11 +41,11 @@ pub(crate) fn of_words(words: &[u64]) -> Result<Grant> {
 /// A promised start. It is kept if its object is collected: JavaScript does not say when that is.
 #[napi]
 #[derive(Debug)]
-pub struct Reservation(Option<Box<dyn Reserved>>);
+pub struct Reservation(Option<rategate_ffi::Reservation>);
 
 #[napi]
 impl Reservation {
-    pub(crate) fn new(reserved: Box<dyn Reserved>) -> Self {
+    pub(crate) fn new(reserved: rategate_ffi::Reservation) -> Self {
         Self(Some(reserved))
     }
 
@@ -64,7 +63,7 @@ impl Reservation {
 
     #[napi(catch_unwind)]
     pub fn cancel(&mut self) -> Result<bool> {
-        self.0.take().ok_or_else(ended).map(Reserved::cancel)
+        self.0.take().ok_or_else(ended).map(rategate_ffi::Reservation::cancel)
     }
 }
 

@@ -3,7 +3,6 @@
 use napi::bindgen_prelude::{BigInt, Either};
 use napi_derive::napi;
 use rategate::charge::Committed;
-use rategate_ffi::Held;
 
 use crate::failure::{Result, failed, invalid};
 use crate::limiter::{Charged, Corrected};
@@ -13,11 +12,11 @@ use crate::number::{double, ns, permits};
 /// when that is.
 #[napi]
 #[derive(Debug)]
-pub struct Hold(Option<Box<dyn Held>>);
+pub struct Hold(Option<rategate_ffi::Hold>);
 
 #[napi]
 impl Hold {
-    pub(crate) fn new(held: Box<dyn Held>) -> Self {
+    pub(crate) fn new(held: rategate_ffi::Hold) -> Self {
         Self(Some(held))
     }
 
@@ -42,7 +41,7 @@ impl Hold {
 
     #[napi(catch_unwind)]
     pub fn cancel(&mut self) -> Result<bool> {
-        self.0.take().ok_or_else(ended).map(Held::cancel)
+        self.0.take().ok_or_else(ended).map(rategate_ffi::cancel)
     }
 }
 

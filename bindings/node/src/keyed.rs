@@ -3,7 +3,6 @@
 use napi::Env;
 use napi::bindgen_prelude::{BigInt, BigUint64Array, Either, Unknown};
 use napi_derive::napi;
-use rategate::error::{LimitError, ReconfigureError};
 use rategate_ffi::{Capacity, KeyRef, Overflow};
 
 use crate::clock::{self, ManualClock};
@@ -110,9 +109,7 @@ impl Keyed {
 
     #[napi(catch_unwind)]
     pub fn reconfigure(&self, limits: Vec<Either<String, Table>>) -> Result<()> {
-        let other = || failed(ReconfigureError::Limit(LimitError::OtherPolicy));
-        let done = self.0.reconfigure(policies::read_one(limits)?).ok_or_else(other)?;
-        done.map_err(failed)
+        self.0.reconfigure(policies::read_one(limits)?).map_err(failed)
     }
 
     #[napi(catch_unwind)]

@@ -164,11 +164,11 @@ impl Answer for Check {
     fn answer(&self, arguments: &Arguments, words: &Words) -> Option<f64> {
         let decision = self.0.try_acquire(arguments.permits(0)?).ok()?;
         let answer = decided(decision, words);
-        let reset_after = self.0.status().ok()?.and_then(|status| status.fresh_in);
+        let status = self.0.status().ok()?;
         if !decision.is_granted() {
-            words.write(REMAINING, &[self.0.remaining().ok()?]);
+            words.write(REMAINING, &[status.remaining]);
         }
-        words.write(RESET_AFTER, &[reset_after.map_or(u64::MAX, whole_ns)]);
+        words.write(RESET_AFTER, &[status.fresh_in.map_or(u64::MAX, whole_ns)]);
         Some(answer)
     }
 }

@@ -5,7 +5,6 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rategate::charge::Committed;
-use rategate_ffi::Held;
 
 use crate::decision::{Charged, Settled};
 use crate::error::raised;
@@ -22,16 +21,16 @@ pub(crate) struct Hold {
     #[pyo3(get)]
     ends_at_ns: u64,
     /// None once it is committed or cancelled.
-    held: Mutex<Option<Box<dyn Held>>>,
+    held: Mutex<Option<rategate_ffi::Hold>>,
 }
 
 impl Hold {
-    pub(crate) fn new(held: Box<dyn Held>) -> Self {
+    pub(crate) fn new(held: rategate_ffi::Hold) -> Self {
         let (permits, ends_at_ns) = (held.permits(), ns(held.ends_at()));
         Self { permits, ends_at_ns, held: Mutex::new(Some(held)) }
     }
 
-    fn take(&self) -> Option<Box<dyn Held>> {
+    fn take(&self) -> Option<rategate_ffi::Hold> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -56,7 +55,7 @@ impl Hold {
 
     /// Ends the hold, of which nothing was used. Returns False if it had ended before.
     fn cancel(&self) -> bool {
-        self.take().is_some_and(Held::cancel)
+        self.take().is_some_and(rategate_ffi::cancel)
     }
 
     const fn __enter__(slf: Py<Self>) -> Py<Self> {

@@ -13,7 +13,7 @@ use rategate_ffi::{Capacity, Clock, KeyRef, Overflow, Policies};
 use crate::clock::{ManualClock, clock_of};
 use crate::decision::Decision;
 use crate::error::raised;
-use crate::limiter::{Limiter, Made as MadeLimiter, counts_in_flight, policies};
+use crate::limiter::{Limiter, Made as MadeLimiter, policies};
 use crate::number::{ns, permits_of, within};
 use crate::shared::Shared;
 
@@ -35,7 +35,6 @@ struct Made {
     table: rategate_ffi::Keyed,
     limit: String,
     clock: Option<Py<ManualClock>>,
-    counts_in_flight: bool,
 }
 
 #[pymethods]
@@ -78,8 +77,7 @@ impl Keyed {
             capacity.max_bytes = up_to("max_bytes", isize::MAX.unsigned_abs(), &given)?;
         }
         let table = rategate_ffi::Keyed::new(policy, capacity, clock_of(clock.as_ref()));
-        let counts_in_flight = counts_in_flight(&policies);
-        let made = Made { table, limit: policies.to_string(), clock, counts_in_flight };
+        let made = Made { table, limit: policies.to_string(), clock };
         self.made.set(made).map_err(|_| {
             PyTypeError::new_err("the table has been made; reconfigure() changes its numbers")
         })
@@ -182,32 +180,22 @@ impl Keyed {
         with_key(key, |key| table.reset(key).map_err(|error| raised(py, error)))
     }
 
-    /// Puts other numbers of the same policy into force, for all keys.
+    /// Puts another limit into force, for all keys.
     fn reconfigure(&self, py: Python<'_>, limit: Bound<'_, PyAny>) -> PyResult<()> {
         let policies = policies(&limit)?;
-        let Made { table, limit, .. } = self.made()?;
-        let changed = match policies.policies() {
-            &[policy] => table.reconfigure(policy),
-            _ => None,
-        };
-        match changed {
-            Some(changed) => changed.map_err(|error| raised(py, error)),
-            None => Err(PyValueError::new_err(format!(
-                "\"{policies}\" is not the policy of this table, \"{limit}\", with other numbers"
-            ))),
-        }
+        self.table()?.reconfigure(one_of(&policies)?).map_err(|error| raised(py, error))
     }
 
     /// Returns the limiter of a key, with all verbs. It has the key's counts.
     fn __getitem__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        let Made { table, limit, clock, counts_in_flight } = self.made()?;
+        let Made { table, limit, clock } = self.made()?;
         let inner = with_key(key, |key| table.limiter(key).map_err(|error| raised(py, error)))?;
         let made = MadeLimiter {
             inner,
             limit: limit.clone(),
             clock: clock.as_ref().map(|clock| clock.clone_ref(py)),
             name: None,
-            counts_in_flight: *counts_in_flight,
+            counts_in_flight: table.needs_ends(),
         };
         Limiter::of(py, made)
     }

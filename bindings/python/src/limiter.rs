@@ -156,12 +156,8 @@ impl Limiter {
     ) -> PyResult<Decision> {
         let decision = self.inner()?.try_acquire(permits).map_err(|error| raised(py, error))?;
         let status = self.inner()?.status().map_err(|error| raised(py, error))?;
-        let remaining = match (decision.granted(), status) {
-            (Some(grant), _) => grant.remaining(),
-            (None, Some(status)) => status.remaining,
-            (None, None) => self.inner()?.remaining().map_err(|error| raised(py, error))?,
-        };
-        let reset_after_ns = status.and_then(|status| status.fresh_in).map(ns);
+        let remaining = decision.granted().map_or(status.remaining, |grant| grant.remaining());
+        let reset_after_ns = status.fresh_in.map(ns);
         Ok(Decision::new(&decision, self.inner()?.id(), remaining, reset_after_ns))
     }
 

@@ -3,7 +3,6 @@
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
-use rategate_ffi::Reserved;
 
 use crate::decision::Grant;
 use crate::number::ns;
@@ -18,16 +17,16 @@ pub(crate) struct Reservation {
     /// The id of the limiter.
     limiter: u64,
     /// None once it is kept or cancelled.
-    reserved: Mutex<Option<Box<dyn Reserved>>>,
+    reserved: Mutex<Option<rategate_ffi::Reservation>>,
 }
 
 impl Reservation {
-    pub(crate) fn new(reserved: Box<dyn Reserved>, limiter: u64) -> Self {
+    pub(crate) fn new(reserved: rategate_ffi::Reservation, limiter: u64) -> Self {
         let promised_at_ns = ns(reserved.promised_at());
         Self { promised_at_ns, limiter, reserved: Mutex::new(Some(reserved)) }
     }
 
-    fn take(&self) -> Option<Box<dyn Reserved>> {
+    fn take(&self) -> Option<rategate_ffi::Reservation> {
         self.reserved.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -41,7 +40,7 @@ impl Reservation {
 
     /// Returns the permits. False if the start has come, or it was kept or cancelled before.
     fn cancel(&self) -> bool {
-        self.take().is_some_and(Reserved::cancel)
+        self.take().is_some_and(rategate_ffi::Reservation::cancel)
     }
 
     fn __repr__(&self) -> String {

@@ -1,8 +1,13 @@
-//! One type for all policies, for limits chosen at run time from a file, a flag or a form.
+//! The limits that there are: a closed set of policies, for limits chosen at run time from a file,
+//! a flag or a form, and each of them with its state.
+
+pub mod slow_start;
 
 use alloc::boxed::Box;
+use core::fmt;
 use core::num::NonZeroU64;
 
+use self::slow_start::SlowStart;
 use crate::adaptive::{self, AdaptiveConcurrency, AdaptiveRate, RateState};
 use crate::backfill_pool::{self, BackfillPool};
 use crate::calendar::{self, Calendar};
@@ -13,304 +18,116 @@ use crate::error::LimitError;
 use crate::fixed_window::{self, FixedWindow};
 use crate::gcra::{self, Gcra};
 use crate::pacer::{self, Pacer};
-use crate::policy::{Bucket, Ended, Held, Policy, Taken};
-use crate::portable::{Portable, Reader, WordsError, Writer, tag};
+use crate::policy::{Bucket, Ended, Held, Policy as _, Taken};
+use crate::portable::{Portable as _, Reader, WordsError, Writer, tag};
 use crate::refund::Refund;
 use crate::sliding_log::{self, SlidingLog};
-use crate::slow_start::{self, Timed};
 use crate::two_timeline::{self, TwoTimeline};
 use crate::verdict::{Opening, Refusal};
 use crate::warm_up::{self, WarmUp};
 
-macro_rules! any_policy {
-    (
-        $(#[$policy_doc:meta])* $any:ident,
-        $(#[$state_doc:meta])* $any_state:ident:
-        $($name:ident($tags:pat): $state:ty, $what:literal;)*
-    ) => {
-        $(#[$policy_doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+macro_rules! policies {
+    ($($name:ident($tags:pat): $state:ty, $what:literal;)*) => {
+        /// Any of the policies.
+        #[derive(Clone, Copy, PartialEq, Eq)]
         #[non_exhaustive]
-        pub enum $any { $(#[doc = $what] $name($name),)* }
+        pub enum AnyPolicy { $(#[doc = $what] $name($name),)* }
 
-        $(#[$state_doc])*
+        /// One limit: a policy and its state, so that neither can be another one's.
         #[derive(Clone, Debug, PartialEq, Eq)]
-        pub enum $any_state { $(#[doc = $what] $name($state),)* }
+        #[non_exhaustive]
+        pub enum Member { $(#[doc = $what] $name($name, $state),)* }
 
-        $(impl From<$name> for $any {
+        $(impl From<$name> for AnyPolicy {
             fn from(policy: $name) -> Self {
                 Self::$name(policy)
             }
-        })*
+        }
+)*
 
-        impl $any {
-            /// Returns `true` if both are the same policy, with whatever numbers.
-            const fn is_like(&self, other: &Self) -> bool {
-                matches!((self, other), $((Self::$name(_), Self::$name(_)))|*)
-            }
+        macro_rules! of_policy {
+            ($any:expr, $numbers:ident => $call:expr) => {
+                match $any { $(AnyPolicy::$name($numbers) => $call,)* }
+            };
         }
 
-        impl Policy for $any {
-            type State = $any_state;
-
-            fn fresh(&self, now_ns: u64) -> $any_state {
-                match self {
-                    $(Self::$name(policy) => $any_state::$name(policy.fresh(now_ns).into()),)*
-                }
-            }
-
-            fn opening(
-                &self,
-                state: &$any_state,
-                from_ns: u64,
-                permits: NonZeroU64,
-            ) -> Result<Opening, Refusal> {
-                match (self, state) {
-                    $((Self::$name(policy), $any_state::$name(state)) => {
-                        policy.opening(state, from_ns, permits)
-                    })*
-                    // The state belongs to another policy and says nothing of this one.
-                    _ => Err(Refusal::TimeCannotHelp),
-                }
-            }
-
-            fn opening_behind(
-                &self,
-                state: &$any_state,
-                from_ns: u64,
-                held: Held,
-                permits: NonZeroU64,
-            ) -> Result<Opening, Refusal> {
-                match (self, state) {
-                    $((Self::$name(policy), $any_state::$name(state)) => {
-                        policy.opening_behind(state, from_ns, held, permits)
-                    })*
-                    _ => Err(Refusal::TimeCannotHelp),
-                }
-            }
-
-            fn counts_in_flight(&self) -> bool {
-                match self { $(Self::$name(policy) => policy.counts_in_flight(),)* }
-            }
-
-            fn follows_outcomes(&self) -> bool {
-                match self { $(Self::$name(policy) => policy.follows_outcomes(),)* }
-            }
-
-            fn keeps_schedule(&self) -> bool {
-                match self { $(Self::$name(policy) => policy.keeps_schedule(),)* }
-            }
-
-            fn take(&self, state: &mut $any_state, grant: Taken) {
-                match (self, state) {
-                    $((Self::$name(policy), $any_state::$name(state)) => {
-                        policy.take(state, grant);
-                    })*
-                    _ => {}
-                }
-            }
-
-            fn remaining(&self, state: &$any_state, now_ns: u64) -> u64 {
-                match (self, state) {
-                    $((Self::$name(policy), $any_state::$name(state)) => {
-                        policy.remaining(state, now_ns)
-                    })*
-                    _ => 0,
-                }
-            }
-
-            fn fresh_at_ns(&self, state: &$any_state) -> Option<u64> {
-                match (self, state) {
-                    $((Self::$name(policy), $any_state::$name(state)) => {
-                        policy.fresh_at_ns(state)
-                    })*
-                    _ => None,
-                }
-            }
-
-            fn heap_bytes(&self, state: &$any_state) -> usize {
-                match (self, state) {
-                    $((Self::$name(policy), $any_state::$name(state)) => {
-                        let boxed = boxed_bytes::<$state, <$name as Policy>::State>();
-                        policy.heap_bytes(state).saturating_add(boxed)
-                    })*
-                    _ => 0,
-                }
-            }
-
-            /// Carries the state over; from another policy it starts afresh.
-            fn rebase(&self, state: &mut $any_state, old: &Self, now_ns: u64) {
-                match (self, old, &mut *state) {
-                    $((Self::$name(policy), Self::$name(old), $any_state::$name(state)) => {
-                        policy.rebase(state, old, now_ns);
-                    })*
-                    _ => *state = self.fresh(now_ns),
-                }
-            }
-
-            fn slack_ns(&self) -> u64 {
-                match self { $(Self::$name(policy) => policy.slack_ns(),)* }
-            }
-
-            fn refill(&self, state: &mut $any_state, now_ns: u64, permits: u64) -> bool {
-                match (self, state) {
-                    $((Self::$name(policy), $any_state::$name(state)) => {
-                        policy.refill(state, now_ns, permits)
-                    })*
-                    _ => false,
-                }
-            }
-
-            fn busy_until_ns(&self, state: &$any_state, grant: Taken) -> u64 {
-                match (self, state) {
-                    $((Self::$name(policy), $any_state::$name(state)) => {
-                        policy.busy_until_ns(state, grant)
-                    })*
-                    _ => 0,
-                }
-            }
-
-            fn refund(&self, state: &mut $any_state, refund: Refund) -> u64 {
-                match (self, state) {
-                    $((Self::$name(policy), $any_state::$name(state)) => {
-                        policy.refund(state, refund)
-                    })*
-                    _ => 0,
-                }
-            }
-
-            fn is_bucket(&self) -> bool {
-                match self {
-                    $(Self::$name(policy) => policy.is_bucket(),)*
-                }
-            }
-
-            fn bucket(&self, state: &$any_state) -> Option<Bucket> {
-                match (self, state) {
-                    $((Self::$name(policy), $any_state::$name(state)) => policy.bucket(state),)*
-                    _ => None,
-                }
-            }
-
-            fn set_bucket(&self, state: &mut $any_state, bucket: Bucket) {
-                match (self, state) {
-                    $((Self::$name(policy), $any_state::$name(state)) => {
-                        policy.set_bucket(state, bucket);
-                    })*
-                    _ => {}
-                }
-            }
-
-            fn credit(&self, state: &mut $any_state, now_ns: u64, permits: u64) -> u64 {
-                match (self, state) {
-                    $((Self::$name(policy), $any_state::$name(state)) => {
-                        policy.credit(state, now_ns, permits)
-                    })*
-                    _ => 0,
-                }
-            }
-
-            fn charge(&self, state: &mut $any_state, charge: Charge) -> Option<Charged> {
-                match (self, state) {
-                    $((Self::$name(policy), $any_state::$name(state)) => {
-                        policy.charge(state, charge)
-                    })*
-                    _ => None,
-                }
-            }
-
-            fn debt(&self, state: &$any_state, now_ns: u64) -> u64 {
-                match (self, state) {
-                    $((Self::$name(policy), $any_state::$name(state)) => {
-                        policy.debt(state, now_ns)
-                    })*
-                    _ => 0,
-                }
-            }
-
-            fn debt_ends_ns(&self, state: &$any_state, from_ns: u64) -> Option<u64> {
-                match (self, state) {
-                    $((Self::$name(policy), $any_state::$name(state)) => {
-                        policy.debt_ends_ns(state, from_ns)
-                    })*
-                    _ => Some(from_ns),
-                }
-            }
-
-            fn max_in_flight(&self, state: &$any_state, now_ns: u64) -> Option<u64> {
-                match (self, state) {
-                    $((Self::$name(policy), $any_state::$name(state)) => {
-                        policy.max_in_flight(state, now_ns)
-                    })*
-                    _ => None,
-                }
-            }
-
-            fn in_flight(&self, state: &$any_state) -> u64 {
-                match (self, state) {
-                    $((Self::$name(policy), $any_state::$name(state)) => policy.in_flight(state),)*
-                    _ => 0,
-                }
-            }
-
-            fn release_with_outcome(&self, state: &mut $any_state, ended: Ended) -> bool {
-                match (self, state) {
-                    $((Self::$name(policy), $any_state::$name(state)) => {
-                        policy.release_with_outcome(state, ended)
-                    })*
-                    _ => false,
-                }
-            }
-
-            fn release(&self, state: &mut $any_state, now_ns: u64, permits: u64) -> bool {
-                match (self, state) {
-                    $((Self::$name(policy), $any_state::$name(state)) => {
-                        policy.release(state, now_ns, permits)
-                    })*
-                    _ => false,
-                }
-            }
-
-            fn abort(&self, state: &mut $any_state, now_ns: u64, permits: u64) -> bool {
-                match (self, state) {
-                    $((Self::$name(policy), $any_state::$name(state)) => {
-                        policy.abort(state, now_ns, permits)
-                    })*
-                    _ => false,
-                }
-            }
+        macro_rules! of_member {
+            ($any:expr, ($numbers:ident, $memory:ident) => $call:expr) => {
+                match $any { $(Member::$name($numbers, $memory) => $call,)* }
+            };
         }
 
-        impl Portable for $any {
-            fn tag(&self) -> u16 {
-                match self { $(Self::$name(policy) => policy.tag(),)* }
-            }
-
-            fn write_numbers(&self, words: &mut Writer) {
-                match self { $(Self::$name(policy) => policy.write_numbers(words),)* }
-            }
-
-            fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
+        impl AnyPolicy {
+            /// Reads the policy of these numbers.
+            ///
+            /// # Errors
+            ///
+            /// [`WordsError`] if they are not a limit of the policy with this tag.
+            pub fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
                 match tag {
                     $($tags => $name::read_numbers(tag, words).map(Self::$name),)*
                     _ => Err(WordsError::OtherPolicy { tag }),
                 }
             }
 
-            fn write_state(&self, state: &$any_state, words: &mut Writer) {
-                match (self, state) {
-                    $((Self::$name(policy), $any_state::$name(state)) => {
-                        policy.write_state(state, words);
+            /// Returns `true` if both are the same policy, with whatever numbers.
+            const fn is_like(&self, other: &Self) -> bool {
+                matches!((self, other), $((Self::$name(_), Self::$name(_)))|*)
+            }
+        }
+
+        impl Member {
+            /// Returns a limit that is fresh at `now_ns`.
+            #[must_use]
+            pub fn fresh(policy: AnyPolicy, now_ns: u64) -> Self {
+                match policy {
+                    $(AnyPolicy::$name(policy) => {
+                        Self::$name(policy, policy.fresh(now_ns).into())
                     })*
-                    // The state belongs to another policy and says nothing of this one.
-                    _ => self.write_state(&self.fresh(words.now_ns()), words),
                 }
             }
 
-            fn read_state(&self, words: &mut Reader<'_>) -> Result<$any_state, WordsError> {
+            /// Reads the state of a limit under these numbers.
+            ///
+            /// # Errors
+            ///
+            /// [`WordsError`] if the words are not a state under them.
+            pub fn read_state(
+                policy: AnyPolicy,
+                words: &mut Reader<'_>,
+            ) -> Result<Self, WordsError> {
+                Ok(match policy {
+                    $(AnyPolicy::$name(policy) => {
+                        Self::$name(policy, policy.read_state(words)?.into())
+                    })*
+                })
+            }
+
+            /// Returns the policy in force.
+            #[must_use]
+            pub const fn policy(&self) -> AnyPolicy {
+                match self { $(Self::$name(policy, _) => AnyPolicy::$name(*policy),)* }
+            }
+
+            /// Carries the state over to other numbers of the same policy. Returns `false` for
+            /// another policy.
+            fn follow(&mut self, new: AnyPolicy, now_ns: u64) -> bool {
+                match (self, new) {
+                    $((Self::$name(old, state), AnyPolicy::$name(new)) => {
+                        new.rebase(state, old, now_ns);
+                        *old = new;
+                        true
+                    })*
+                    _ => false,
+                }
+            }
+
+            /// Returns the bytes that the state takes on the heap.
+            #[must_use]
+            pub fn heap_bytes(&self) -> usize {
                 match self {
-                    $(Self::$name(policy) => {
-                        Ok($any_state::$name(policy.read_state(words)?.into()))
+                    $(Self::$name(policy, state) => {
+                        policy.heap_bytes(state).saturating_add(boxed_bytes::<$state, $name>())
                     })*
                 }
             }
@@ -318,11 +135,7 @@ macro_rules! any_policy {
     };
 }
 
-any_policy! {
-    /// Any of the policies.
-    AnyPolicy,
-    /// The state of any of the policies.
-    AnyState:
+policies! {
     Gcra(tag::GCRA): gcra::State, "A continuous token bucket.";
     SlidingLog(tag::SLIDING_LOG): sliding_log::State, "A sliding log: at most N in any window.";
     FixedWindow(tag::FIXED_WINDOW): fixed_window::State, "A fixed window: at most N in each.";
@@ -336,84 +149,205 @@ any_policy! {
     CommitLog(tag::COMMIT_LOG): commit_log::State, "A commit log: at most N effects in any window.";
     Calendar(tag::CALENDAR): calendar::State, "A calendar quota: at most N in each day, week or month.";
     // In a box, as a state with another one in it would make all others larger.
-    SlowStart(tag::SLOW_START..=tag::LAST_SLOW_START):
-        Box<slow_start::State<AnyTimedState>>, "A limit that begins at a part of its rate.";
+    SlowStart(tag::SLOW_START..=tag::LAST_SLOW_START): Box<slow_start::State>, "A limit that begins at a part of its rate.";
 }
 
-any_policy! {
-    /// Any of the policies whose permits come with time, inside a
-    /// [`SlowStart`](slow_start::SlowStart).
-    AnyTimed,
-    /// The state of any of the policies whose permits come with time.
-    AnyTimedState:
-    Gcra(tag::GCRA): gcra::State, "A continuous token bucket.";
-    SlidingLog(tag::SLIDING_LOG): sliding_log::State, "A sliding log: at most N in any window.";
-    FixedWindow(tag::FIXED_WINDOW): fixed_window::State, "A fixed window: at most N in each.";
-    Pacer(tag::PACER): pacer::State, "Batched average pacing.";
-    TwoTimeline(tag::TWO_TIMELINE): two_timeline::State, "An ideal schedule with exact wait times.";
-    BackfillPool(tag::BACKFILL_POOL): backfill_pool::State, "A token bucket that loses nothing.";
+/// The numbers of the policy, as that one shows them.
+impl fmt::Debug for AnyPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        of_policy!(self, policy => policy.fmt(f))
+    }
 }
-
-/// A slow start of any of the policies that can have one.
-type SlowStart = slow_start::SlowStart<AnyTimed>;
 
 impl AnyPolicy {
-    /// Checks that a live limit can change from `old` to `self`: the numbers may differ, the policy
-    /// must be the same.
+    /// Returns the tag of the policy in words.
+    #[must_use]
+    pub fn tag(&self) -> u16 {
+        of_policy!(self, policy => policy.tag())
+    }
+
+    /// Writes the numbers of the limit.
+    pub fn write_numbers(&self, words: &mut Writer) {
+        of_policy!(self, policy => policy.write_numbers(words));
+    }
+
+    /// Returns `true` if the policy counts operations in flight.
+    #[must_use]
+    pub fn counts_in_flight(&self) -> bool {
+        of_policy!(self, policy => policy.counts_in_flight())
+    }
+
+    pub(crate) fn is_bucket(&self) -> bool {
+        of_policy!(self, policy => policy.is_bucket())
+    }
+
+    pub(crate) fn keeps_schedule(&self) -> bool {
+        of_policy!(self, policy => policy.keeps_schedule())
+    }
+
+    /// Returns `true` if the policy moves by the outcomes of operations.
+    #[must_use]
+    pub fn follows_outcomes(&self) -> bool {
+        of_policy!(self, policy => policy.follows_outcomes())
+    }
+
+    pub(crate) fn slack_ns(&self) -> u64 {
+        of_policy!(self, policy => policy.slack_ns())
+    }
+
+    /// Returns the maximum number of permits that an unused limit grants at one instant.
+    #[must_use]
+    pub fn max_at_once(&self) -> u64 {
+        Member::fresh(*self, 0).remaining(0)
+    }
+
+    /// Checks that a live limit can change from `old` to `self`.
     ///
     /// # Errors
     ///
-    /// [`LimitError::OtherPolicy`] if the policies differ.
-    pub const fn can_follow(&self, old: &Self) -> Result<(), LimitError> {
-        let can_follow = match (self, old) {
-            (Self::SlowStart(new), Self::SlowStart(old)) => new.policy().is_like(old.policy()),
-            _ => self.is_like(old),
+    /// [`LimitError::OtherPolicy`] for a change to or from a limit on operations in flight, whose
+    /// permits come back by another way than those of all others.
+    pub fn can_follow(&self, old: &Self) -> Result<(), LimitError> {
+        let counts_in_flight = self.counts_in_flight() || old.counts_in_flight();
+        if self.is_like(old) || !counts_in_flight { Ok(()) } else { Err(LimitError::OtherPolicy) }
+    }
+}
+
+/// What a [policy](crate::policy::Policy) says of its own state. Instants are nanoseconds.
+impl Member {
+    /// Returns the first instant, not before `from_ns`, at which `permits` may start together.
+    ///
+    /// # Errors
+    ///
+    /// The [`Refusal`] that says why there is no such instant.
+    #[inline]
+    pub fn opening(&self, from_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
+        of_member!(self, (policy, state) => policy.opening(state, from_ns, permits))
+    }
+
+    pub(crate) fn opening_behind(
+        &self,
+        from_ns: u64,
+        held: Held,
+        permits: NonZeroU64,
+    ) -> Result<Opening, Refusal> {
+        of_member!(self, (policy, state) => policy.opening_behind(state, from_ns, held, permits))
+    }
+
+    /// Records a grant. Starts never decrease from one call to the next.
+    #[inline]
+    pub fn take(&mut self, grant: Taken) {
+        of_member!(self, (policy, state) => policy.take(state, grant));
+    }
+
+    /// Returns the maximum number of permits that one request at `now_ns` could take.
+    #[must_use]
+    #[inline]
+    pub fn remaining(&self, now_ns: u64) -> u64 {
+        of_member!(self, (policy, state) => policy.remaining(state, now_ns))
+    }
+
+    /// Returns the instant from which no decision can tell this limit from a fresh one if no calls
+    /// come. `None` if time alone never restores it, or the policy does not know.
+    #[must_use]
+    pub fn fresh_at_ns(&self) -> Option<u64> {
+        of_member!(self, (policy, state) => policy.fresh_at_ns(state))
+    }
+
+    /// Returns `true` if that instant has come.
+    #[must_use]
+    pub fn is_as_fresh(&self, now_ns: u64) -> bool {
+        of_member!(self, (policy, state) => policy.is_as_fresh(state, now_ns))
+    }
+
+    /// Puts other numbers into force at `now_ns`. Another policy begins as used up as this one is,
+    /// rounded up.
+    pub fn change(&mut self, new: AnyPolicy, now_ns: u64) {
+        if self.follow(new, now_ns) {
+            return;
+        }
+        let (all, left) = (self.policy().max_at_once(), self.remaining(now_ns));
+        let used = all.saturating_sub(left);
+        *self = Self::fresh(new, now_ns);
+        let most = self.remaining(now_ns);
+        // A limit that grants nothing at all has nothing left either.
+        let permits = match NonZeroU64::new(all) {
+            None => u128::from(most),
+            Some(all) => u128::from(most).saturating_mul(used.into()).div_ceil(all.get().into()),
         };
-        if can_follow { Ok(()) } else { Err(LimitError::OtherPolicy) }
-    }
-}
-
-impl Timed for AnyTimed {
-    fn check_timed(&self) -> Result<(), LimitError> {
-        match self {
-            Self::FixedWindow(policy) => policy.check_timed(),
-            _ => Ok(()),
+        let permits = u64::try_from(permits).unwrap_or(u64::MAX);
+        if let Some(permits) = NonZeroU64::new(permits) {
+            self.take(Taken { from_ns: now_ns, start_ns: now_ns, permits });
         }
     }
-}
 
-impl From<AnyTimed> for AnyPolicy {
-    fn from(policy: AnyTimed) -> Self {
-        match policy {
-            AnyTimed::Gcra(policy) => policy.into(),
-            AnyTimed::SlidingLog(policy) => policy.into(),
-            AnyTimed::FixedWindow(policy) => policy.into(),
-            AnyTimed::Pacer(policy) => policy.into(),
-            AnyTimed::TwoTimeline(policy) => policy.into(),
-            AnyTimed::BackfillPool(policy) => policy.into(),
-        }
+    /// Books permits that have been used already. `None` where the state cannot hold such a debt.
+    pub fn charge(&mut self, charge: Charge) -> Option<Charged> {
+        of_member!(self, (policy, state) => policy.charge(state, charge))
+    }
+
+    /// Returns by how many permits the limit is exceeded at `now_ns`.
+    #[must_use]
+    pub fn debt(&self, now_ns: u64) -> u64 {
+        of_member!(self, (policy, state) => policy.debt(state, now_ns))
+    }
+
+    pub(crate) fn debt_ends_ns(&self, from_ns: u64) -> Option<u64> {
+        of_member!(self, (policy, state) => policy.debt_ends_ns(state, from_ns))
+    }
+
+    pub(crate) fn busy_until_ns(&self, grant: Taken) -> u64 {
+        of_member!(self, (policy, state) => policy.busy_until_ns(state, grant))
+    }
+
+    pub(crate) fn refund(&mut self, refund: Refund) -> u64 {
+        of_member!(self, (policy, state) => policy.refund(state, refund))
+    }
+
+    pub(crate) fn credit(&mut self, now_ns: u64, permits: u64) -> u64 {
+        of_member!(self, (policy, state) => policy.credit(state, now_ns, permits))
+    }
+
+    /// Adds permits from outside. Returns `true` if the policy takes any.
+    pub fn refill(&mut self, now_ns: u64, permits: u64) -> bool {
+        of_member!(self, (policy, state) => policy.refill(state, now_ns, permits))
+    }
+
+    pub(crate) fn bucket(&self) -> Option<Bucket> {
+        of_member!(self, (policy, state) => policy.bucket(state))
+    }
+
+    pub(crate) fn set_bucket(&mut self, bucket: Bucket) {
+        of_member!(self, (policy, state) => policy.set_bucket(state, bucket));
+    }
+
+    pub(crate) fn in_flight(&self) -> u64 {
+        of_member!(self, (policy, state) => policy.in_flight(state))
+    }
+
+    pub(crate) fn max_in_flight(&self, now_ns: u64) -> Option<u64> {
+        of_member!(self, (policy, state) => policy.max_in_flight(state, now_ns))
+    }
+
+    pub(crate) fn release(&mut self, now_ns: u64, permits: u64) -> bool {
+        of_member!(self, (policy, state) => policy.release(state, now_ns, permits))
+    }
+
+    pub(crate) fn release_with_outcome(&mut self, ended: Ended) -> bool {
+        of_member!(self, (policy, state) => policy.release_with_outcome(state, ended))
+    }
+
+    pub(crate) fn abort(&mut self, now_ns: u64, permits: u64) -> bool {
+        of_member!(self, (policy, state) => policy.abort(state, now_ns, permits))
+    }
+
+    /// Writes the state.
+    pub fn write_state(&self, words: &mut Writer) {
+        of_member!(self, (policy, state) => policy.write_state(state, words));
     }
 }
 
-impl TryFrom<AnyPolicy> for AnyTimed {
-    type Error = LimitError;
-
-    /// Returns the policy, or [`LimitError::NotTimed`] for one whose permits do not come with
-    /// time.
-    fn try_from(policy: AnyPolicy) -> Result<Self, LimitError> {
-        Ok(match policy {
-            AnyPolicy::Gcra(policy) => policy.into(),
-            AnyPolicy::SlidingLog(policy) => policy.into(),
-            AnyPolicy::FixedWindow(policy) => policy.into(),
-            AnyPolicy::Pacer(policy) => policy.into(),
-            AnyPolicy::TwoTimeline(policy) => policy.into(),
-            AnyPolicy::BackfillPool(policy) => policy.into(),
-            _ => return Err(LimitError::NotTimed),
-        })
-    }
-}
-
-/// Returns the bytes of a state that is kept in a box, or zero for all others.
-const fn boxed_bytes<Kept, S>() -> usize {
-    if size_of::<Kept>() < size_of::<S>() { size_of::<S>() } else { 0 }
+/// Returns the bytes of the state of a policy `P` that is kept as `Kept`, if that is a box.
+const fn boxed_bytes<Kept, P: crate::policy::Policy>() -> usize {
+    if size_of::<Kept>() < size_of::<P::State>() { size_of::<P::State>() } else { 0 }
 }

@@ -33,7 +33,6 @@
 //! ```
 //! use rategate_core::calendar::{Calendar, Grid, Window};
 //! use rategate_core::ledger::Ledger;
-//! use rategate_core::limit::Limit;
 //! use rategate_core::verdict::Verdict;
 //!
 //! /// Shifts of 8 and 16 hours, by a clock of hours.

@@ -22,10 +22,10 @@
 //!   this one, the same holds with [a guard](CommitLog::with_clock_error_ppm).
 //! * **Starts.** The ceiling holds for real starts (the default), and for promised instants where
 //!   a schedule promises instants.
-//! * **Commit.** [`release`](crate::limit::Limit::release) commits: the slot cools from the
+//! * **Commit.** [`release`](crate::ledger::Ledger::release) commits: the slot cools from the
 //!   reading of the clock that comes with the call. Releasing more than are held commits those
 //!   that are held.
-//! * **Abort.** [`abort`](crate::limit::Limit::abort) frees held slots at once: for operations
+//! * **Abort.** [`abort`](crate::ledger::Ledger::abort) frees held slots at once: for operations
 //!   that provably had no effect and never will. An operation that merely failed may have
 //!   arrived, and commits.
 //! * **Retry.** Exact, and equality passes: a slot committed at `t` is free at `t + M`. Where only
@@ -44,7 +44,6 @@
 //!
 //! use rategate_core::commit_log::CommitLog;
 //! use rategate_core::ledger::Ledger;
-//! use rategate_core::limit::Limit;
 //! use rategate_core::verdict::Verdict;
 //!
 //! let mut limit = Ledger::new(CommitLog::new(1, Duration::from_nanos(1_000)), 0);

@@ -3,8 +3,7 @@
 
 use core::num::NonZeroU64;
 
-use crate::agree::Member;
-use crate::any_policy::{AnyPolicy, AnyState};
+use crate::any_policy::{AnyPolicy, Member};
 use crate::fixed_window::{self, FixedWindow};
 use crate::gcra::{self, Gcra};
 use crate::policy::{Policy, Taken};
@@ -39,13 +38,11 @@ impl Kind {
 }
 
 impl Compact {
-    /// Returns the compact form of a ledger's policy and state, if there is one.
-    pub(crate) const fn new(policy: &AnyPolicy, state: &AnyState) -> Option<Self> {
-        match (policy, state) {
-            (AnyPolicy::Gcra(policy), AnyState::Gcra(state)) => Some(Self::Bucket(*policy, *state)),
-            (AnyPolicy::FixedWindow(policy), AnyState::FixedWindow(state)) => {
-                Some(Self::Window(*policy, *state))
-            }
+    /// Returns the compact form of a limit, if there is one.
+    pub(crate) const fn new(member: &Member) -> Option<Self> {
+        match member {
+            Member::Gcra(policy, state) => Some(Self::Bucket(*policy, *state)),
+            Member::FixedWindow(policy, state) => Some(Self::Window(*policy, *state)),
             _ => None,
         }
     }
@@ -82,11 +79,11 @@ impl Compact {
         }
     }
 
-    /// Returns the state as a ledger keeps it.
-    pub(crate) const fn state(&self) -> AnyState {
+    /// Returns the limit as a ledger keeps it.
+    pub(crate) const fn member(&self) -> Member {
         match self {
-            Self::Bucket(_, state) => AnyState::Gcra(*state),
-            Self::Window(_, state) => AnyState::FixedWindow(*state),
+            Self::Bucket(policy, state) => Member::Gcra(*policy, *state),
+            Self::Window(policy, state) => Member::FixedWindow(*policy, *state),
         }
     }
 
@@ -106,16 +103,9 @@ impl Compact {
             Self::Window(policy, state) => policy.remaining(state, now_ns),
         }
     }
-}
 
-impl Member for Compact {
     #[inline]
-    fn opening_from(
-        &self,
-        _now_ns: u64,
-        from_ns: u64,
-        permits: NonZeroU64,
-    ) -> Result<Opening, Refusal> {
+    pub(crate) fn opening(&self, from_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
         match self {
             Self::Bucket(policy, state) => policy.opening(state, from_ns, permits),
             Self::Window(policy, state) => policy.opening(state, from_ns, permits),

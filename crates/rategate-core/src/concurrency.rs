@@ -22,7 +22,6 @@
 //! ```
 //! use rategate_core::concurrency::Concurrency;
 //! use rategate_core::ledger::Ledger;
-//! use rategate_core::limit::Limit;
 //! use rategate_core::verdict::Verdict;
 //!
 //! let mut oven = Ledger::new(Concurrency::new(1), 0);

@@ -30,7 +30,6 @@
 //!
 //! use rategate_core::fixed_window::{Anchor, FixedWindow};
 //! use rategate_core::ledger::Ledger;
-//! use rategate_core::limit::Limit;
 //! use rategate_core::verdict::Verdict;
 //!
 //! let mut limit = Ledger::new(FixedWindow::new(1, Duration::from_nanos(1_000), Anchor::Epoch), 0);

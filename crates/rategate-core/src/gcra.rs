@@ -37,7 +37,6 @@
 //! use core::num::NonZeroU64;
 //! use rategate_core::gcra::Gcra;
 //! use rategate_core::ledger::Ledger;
-//! use rategate_core::limit::Limit;
 //! use rategate_core::verdict::{Denial, Verdict};
 //!
 //! // Two permits per second, one at a time.
@@ -191,6 +190,23 @@ impl Gcra {
     #[must_use]
     pub const fn burst_size(&self) -> NonZeroU64 {
         self.burst
+    }
+}
+
+/// The time whose permits make a batch, if the burst allows.
+const BATCH_NS: u64 = 50_000;
+const MAX_BATCH: u64 = 1_024;
+
+impl Gcra {
+    /// Returns the number of permits that a thread should take at a time, to use them one by one:
+    /// those of 50 us at the rate, at most a 64th of the burst and `MAX_BATCH`, and at least one.
+    ///
+    /// A few threads with full batches therefore leave the burst nearly whole.
+    pub(crate) fn batch(&self) -> u64 {
+        let Kind::Paced(pace) = self.rate.kind() else { return 1 };
+        let brought = pace.permits_in(Exact::at(BATCH_NS.into()));
+        let brought = u64::try_from(brought).unwrap_or(u64::MAX);
+        brought.min(self.burst.get() >> 6).clamp(1, MAX_BATCH)
     }
 }
 

@@ -22,14 +22,12 @@
 //! | the instants of a load whose rate changes over time | [`shape`] |
 //! | at most N *effects* in any window of M, however late they come | [`commit_log`] |
 //!
-//! A policy becomes a live limit in a [`Ledger`](ledger::Ledger), several together in an
-//! [`AllOfLedger`](all_of::AllOfLedger); both implement [`Limit`](limit::Limit).
+//! A policy, or [several together](all_of), become a live limit in a [`Ledger`](ledger::Ledger).
 //!
 //! ```
 //! use std::time::Duration;
 //!
 //! use rategate_core::ledger::Ledger;
-//! use rategate_core::limit::Limit;
 //! use rategate_core::sliding_log::SlidingLog;
 //! use rategate_core::verdict::Verdict;
 //!
@@ -56,6 +54,7 @@ extern crate alloc;
 pub mod adaptive;
 pub mod all_of;
 pub mod any_policy;
+pub use self::any_policy::slow_start;
 pub mod backfill_pool;
 pub mod calendar;
 pub mod commit_log;
@@ -63,19 +62,17 @@ pub mod concurrency;
 pub mod concurrent;
 pub mod debt;
 pub mod error;
-pub mod external_state;
 pub mod fair;
 pub mod fixed_window;
 pub mod gcra;
 pub mod holds;
 pub mod ledger;
-pub mod limit;
+pub mod members;
 pub mod node;
 pub mod pacer;
 pub mod packed;
 pub mod policy;
 pub mod portable;
-pub mod provisional;
 pub mod queue;
 pub mod random;
 pub mod rate;
@@ -86,13 +83,11 @@ pub mod schedule;
 pub mod shape;
 pub mod share;
 pub mod sliding_log;
-pub mod slow_start;
 pub mod span;
 pub mod two_timeline;
 pub mod verdict;
 pub mod warm_up;
 
-mod agree;
 mod compact;
 mod decimal;
 mod exact;

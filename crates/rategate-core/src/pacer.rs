@@ -39,7 +39,6 @@
 //! use std::time::Duration;
 //!
 //! use rategate_core::ledger::Ledger;
-//! use rategate_core::limit::Limit;
 //! use rategate_core::pacer::Pacer;
 //! use rategate_core::verdict::Verdict;
 //!

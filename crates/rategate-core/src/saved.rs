@@ -2,16 +2,55 @@
 
 use alloc::vec::Vec;
 
-use crate::all_of::{AllOf, AllOfLedger};
-use crate::any_policy::AnyPolicy;
-use crate::concurrent::{HasLockFree, LimiterPolicy};
+use crate::all_of::AllOf;
+use crate::any_policy::{AnyPolicy, Member};
 use crate::error::LimitError;
 use crate::ledger::Ledger;
-use crate::portable::{
-    Numbers, Portable, Reader, RestoreContext, WordsError, Writer, numbers_of, tag,
-};
+use crate::portable::{Reader, RestoreContext, WordsError, Writer, tag};
 
-/// A live limit in words: its numbers, and its state relative to the instant of saving.
+/// A policy with its numbers, in words.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Numbers {
+    /// The policy's tag.
+    pub tag: u16,
+    /// The policy's numbers.
+    pub words: Vec<u64>,
+}
+
+impl Numbers {
+    /// Reads the policy.
+    ///
+    /// # Errors
+    ///
+    /// [`WordsError`] if the words are not a policy.
+    pub fn policy(&self) -> Result<AnyPolicy, WordsError> {
+        let mut reader = Reader::new(&self.words, RestoreContext { now_ns: 0, elapsed_ns: 0 });
+        let policy = AnyPolicy::read_numbers(self.tag, &mut reader)?;
+        reader.end()?;
+        Ok(policy)
+    }
+}
+
+/// Returns the numbers of a limit in words.
+#[must_use]
+pub fn numbers_of(policy: &AnyPolicy) -> Numbers {
+    let mut words = Writer::new(0);
+    policy.write_numbers(&mut words);
+    Numbers { tag: policy.tag(), words: words.into_words() }
+}
+
+/// Appends a key's state at `now_ns` to `words`.
+///
+/// Many states may be saved for one instant, one after the other, while calls continue.
+pub fn save_state(limit: &Member, now_ns: u64, words: &mut Vec<u64>) {
+    let mut writer = Writer::onto(core::mem::take(words), now_ns);
+    // A table's key has no pending promise.
+    writer.word(0);
+    limit.write_state(&mut writer);
+    *words = writer.into_words();
+}
+
+/// A limit in words: its numbers, and its state relative to the instant of saving.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Saved {
     /// The policy in force.
@@ -20,107 +59,48 @@ pub struct Saved {
     pub state: Vec<u64>,
 }
 
-impl<P: Portable> Ledger<P> {
-    /// Returns the limit at `now_ns`, in words.
+impl Ledger {
+    /// Returns each of its limits at `now_ns`, in words.
     ///
     /// Promised permits count as taken; the owner of a promise cannot cancel it in the restored
-    /// limit. Several limits may be saved for one instant, one after the other, while calls
+    /// limit. Several ledgers may be saved for one instant, one after the other, while calls
     /// continue: decisions made after `now_ns` are in the words as well.
     #[must_use]
-    pub fn save(&self, now_ns: u64) -> Saved {
-        let (state, floor_ns) = self.with_promises();
-        let mut words = Writer::new(now_ns);
-        words.word(floor_ns.saturating_sub(now_ns));
-        self.policy().write_state(&state, &mut words);
-        Saved { numbers: numbers_of(self.policy()), state: words.into_words() }
-    }
-}
-
-impl AllOfLedger {
-    /// Returns each of the limits at `now_ns`, in words.
-    #[must_use]
     pub fn save(&self, now_ns: u64) -> Vec<Saved> {
-        self.ledgers().iter().map(|limit| limit.save(now_ns)).collect()
-    }
-
-    /// Restores saved limits under the numbers of `policies`, each by [`restore`].
-    ///
-    /// # Errors
-    ///
-    /// [`WordsError`] for words that are not a limit, and if the policies differ in number or
-    /// kind.
-    pub fn restore(
-        policies: &[AnyPolicy],
-        saved: &[Saved],
-        since: RestoreContext,
-    ) -> Result<Self, WordsError> {
-        if policies.len() != saved.len() {
-            return Err(LimitError::OtherPolicy.into());
-        }
-        let limits =
-            policies.iter().zip(saved).map(|(policy, saved)| restore(policy, saved, since));
-        Ok(Self::of(limits.collect::<Result<_, _>>()?, since.now_ns))
+        let (limits, floor_ns) = self.with_promises();
+        let saved = limits.as_slice().iter().map(|limit| {
+            let mut words = Writer::new(now_ns);
+            words.word(floor_ns.saturating_sub(now_ns));
+            limit.write_state(&mut words);
+            Saved { numbers: numbers_of(&limit.policy()), state: words.into_words() }
+        });
+        saved.collect()
     }
 }
 
-/// A policy of limiters that can be saved and restored.
-pub trait PortablePolicy: LimiterPolicy {
-    /// Returns the number of single limits in it.
-    fn count(&self) -> usize;
-
-    /// Returns each limit at `now_ns`, in words.
-    fn save(limit: &Self::Limit, now_ns: u64) -> Vec<Saved>;
-
-    /// Restores saved limits under the numbers of this policy.
-    ///
-    /// # Errors
-    ///
-    /// [`WordsError`] for words that are not a limit, and if the limits differ in number or kind.
-    fn restore(self, saved: &[Saved], since: RestoreContext) -> Result<Self::Limit, WordsError>;
-}
-
-impl<P: HasLockFree + Portable> PortablePolicy for P {
-    fn count(&self) -> usize {
-        1
-    }
-
-    fn save(limit: &Ledger<P>, now_ns: u64) -> Vec<Saved> {
-        alloc::vec![limit.save(now_ns)]
-    }
-
-    fn restore(self, saved: &[Saved], since: RestoreContext) -> Result<Ledger<P>, WordsError> {
-        match saved {
-            [saved] => restore(&self, saved, since),
-            _ => Err(LimitError::OtherPolicy.into()),
-        }
-    }
-}
-
-impl PortablePolicy for AllOf {
-    fn count(&self) -> usize {
-        self.policies().len()
-    }
-
-    fn save(limit: &AllOfLedger, now_ns: u64) -> Vec<Saved> {
-        limit.save(now_ns)
-    }
-
-    fn restore(self, saved: &[Saved], since: RestoreContext) -> Result<AllOfLedger, WordsError> {
-        AllOfLedger::restore(self.policies(), saved, since)
-    }
-}
-
-/// Restores a saved limit, under the numbers of `policy` from now on: see [`RestoreTarget`].
+/// Restores saved limits, under these numbers from now on: see [`RestoreTarget`].
 ///
 /// # Errors
 ///
-/// [`WordsError`] for words that are not a limit, or are one of another policy.
-pub fn restore<P: Portable>(
-    policy: &P,
-    saved: &Saved,
+/// [`WordsError`] for words that are not a limit, and if the limits differ in number or policy.
+pub fn restore(
+    limits: impl Into<AllOf>,
+    saved: &[Saved],
     since: RestoreContext,
-) -> Result<Ledger<P>, WordsError> {
-    RestoreTarget::new(policy.clone(), &saved.numbers)?.limit(&saved.state, since)
+) -> Result<Ledger, WordsError> {
+    let limits = limits.into();
+    if limits.policies().len() != saved.len() {
+        return Err(LimitError::OtherPolicy.into());
+    }
+    let mut floor_ns = since.now_ns;
+    let members = limits.into_iter().zip(saved).map(|(policy, saved)| {
+        let (member, own_ns) =
+            RestoreTarget::new(policy, &saved.numbers)?.read(&saved.state, since)?;
+        floor_ns = floor_ns.max(own_ns);
+        Ok(member)
+    });
+    let members = members.collect::<Result<_, WordsError>>()?;
+    Ok(Ledger::with_floor(members, floor_ns, since.now_ns))
 }
 
 /// A restore target: a policy that continues from states saved under numbers of the same kind.
@@ -128,30 +108,24 @@ pub fn restore<P: Portable>(
 /// It serves tables, where many states have the same numbers. If its own numbers differ, it
 /// follows the saved ones as by a change of a live limit. That change happens at the instant of
 /// restoring, or when the last promise has started, if there are any.
-#[derive(Clone, Debug)]
-pub struct RestoreTarget<P> {
-    policy: P,
-    saved: P,
+#[derive(Clone, Copy, Debug)]
+pub struct RestoreTarget {
+    policy: AnyPolicy,
+    saved: AnyPolicy,
     is_change: bool,
 }
 
-impl<P: Portable> RestoreTarget<P> {
+impl RestoreTarget {
     /// Returns a restore target for limits with these saved numbers.
     ///
     /// # Errors
     ///
     /// [`WordsError`] if they are not numbers of a policy, or are those of another one.
-    pub fn new(policy: P, saved: &Numbers) -> Result<Self, WordsError> {
+    pub fn new(policy: AnyPolicy, saved: &Numbers) -> Result<Self, WordsError> {
         tag::expect(saved.tag, policy.tag())?;
         let is_change = numbers_of(&policy) != *saved;
         let saved = saved.policy()?;
         Ok(Self { policy, saved, is_change })
-    }
-
-    /// Returns the policy in force from now on.
-    #[must_use]
-    pub const fn policy(&self) -> &P {
-        &self.policy
     }
 
     /// Restores the limit with the state of these words.
@@ -159,38 +133,38 @@ impl<P: Portable> RestoreTarget<P> {
     /// # Errors
     ///
     /// [`WordsError`] if they are not a state.
-    pub fn limit(&self, state: &[u64], since: RestoreContext) -> Result<Ledger<P>, WordsError> {
-        let (state, floor_ns) = self.read(state, since)?;
-        Ok(Ledger::with_floor(self.policy.clone(), state, floor_ns, since.now_ns))
+    pub fn limit(&self, state: &[u64], since: RestoreContext) -> Result<Ledger, WordsError> {
+        let (member, floor_ns) = self.read(state, since)?;
+        Ok(Ledger::with_floor(member.into(), floor_ns, since.now_ns))
     }
 
-    /// Restores a state saved by [`save_state`](crate::portable::save_state), for a limit that gives no
+    /// Restores a state saved by [`save_state`], for a limit that gives no
     /// promises.
     ///
     /// # Errors
     ///
     /// [`WordsError`] if the words are not a state, or an earlier promise is still to start.
-    pub fn state(&self, state: &[u64], since: RestoreContext) -> Result<P::State, WordsError> {
+    pub fn state(&self, state: &[u64], since: RestoreContext) -> Result<Member, WordsError> {
         match self.read(state, since)? {
-            (state, floor_ns) if floor_ns <= since.now_ns => Ok(state),
+            (member, floor_ns) if floor_ns <= since.now_ns => Ok(member),
             _ => Err(WordsError::Word { at: 0 }),
         }
     }
 
-    /// Returns the state, and the instant before which no new call may start.
-    fn read(&self, state: &[u64], since: RestoreContext) -> Result<(P::State, u64), WordsError> {
+    /// Returns the limit, and the instant before which no new call may start.
+    fn read(&self, state: &[u64], since: RestoreContext) -> Result<(Member, u64), WordsError> {
         let RestoreContext { now_ns, elapsed_ns } = since;
         let mut reader = Reader::new(state, since);
         let lead_ns = reader.word()?;
         let floor_ns = now_ns.saturating_add(lead_ns.saturating_sub(elapsed_ns));
         reader = reader.settled_at(floor_ns);
         // A policy out of words may know less than the one with the same numbers.
-        let numbers = if self.is_change { &self.saved } else { &self.policy };
-        let mut state = numbers.read_state(&mut reader)?;
+        let numbers = if self.is_change { self.saved } else { self.policy };
+        let mut member = Member::read_state(numbers, &mut reader)?;
         reader.end()?;
         if self.is_change {
-            self.policy.rebase(&mut state, &self.saved, floor_ns);
+            member.change(self.policy, floor_ns);
         }
-        Ok((state, floor_ns))
+        Ok((member, floor_ns))
     }
 }

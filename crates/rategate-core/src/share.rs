@@ -24,7 +24,6 @@
 //! ```
 //! use rategate_core::concurrency::Concurrency;
 //! use rategate_core::ledger::Ledger;
-//! use rategate_core::limit::Limit;
 //! use rategate_core::share::Share;
 //! use rategate_core::verdict::Verdict;
 //!

@@ -46,7 +46,6 @@
 //! use std::time::Duration;
 //!
 //! use rategate_core::ledger::Ledger;
-//! use rategate_core::limit::Limit;
 //! use rategate_core::sliding_log::SlidingLog;
 //! use rategate_core::verdict::Verdict;
 //!

@@ -39,7 +39,6 @@
 //!
 //! ```
 //! use rategate_core::ledger::Ledger;
-//! use rategate_core::limit::Limit;
 //! use rategate_core::ratio::Ratio;
 //! use rategate_core::two_timeline::{Mode, TwoTimeline};
 //! use rategate_core::verdict::Verdict;

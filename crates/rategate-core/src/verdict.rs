@@ -56,7 +56,7 @@ pub enum Settled {
         /// unused.
         permits: u64,
     },
-    /// The estimate was too low, and the rest was [charged](crate::limit::Limit::charge).
+    /// The estimate was too low, and the rest was [charged](crate::ledger::Ledger::charge).
     Owed {
         /// The number of permits charged.
         permits: u64,

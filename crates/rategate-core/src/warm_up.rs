@@ -52,7 +52,6 @@
 //! use std::time::Duration;
 //!
 //! use rategate_core::ledger::Ledger;
-//! use rategate_core::limit::Limit;
 //! use rategate_core::verdict::Verdict;
 //! use rategate_core::warm_up::WarmUp;
 //!

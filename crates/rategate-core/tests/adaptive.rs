@@ -2,17 +2,17 @@
 
 use std::mem::size_of;
 
+use crate::common::part;
 use fastrand::Rng;
 use rategate_core::adaptive::{
     Adaptation, AdaptiveConcurrency, Aimd, Bounds, Change, Controller, Knee, Method, Outcome,
-    Reason, Sample,
+    Reason, Sample, State,
 };
 use rategate_core::error::LimitError;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
-use rategate_core::policy::Policy;
-use rategate_core::portable::{RestoreContext, numbers_of, save_state};
+use rategate_core::portable::RestoreContext;
 use rategate_core::saved::RestoreTarget;
+use rategate_core::saved::{numbers_of, save_state};
 use rategate_core::verdict::{Grant, Verdict};
 
 const MS: u64 = 1_000_000;
@@ -238,13 +238,13 @@ fn a_controller_is_small() {
 }
 
 /// A limit from 1 to 200 that begins with 20.
-fn limit_by(method: Method) -> Ledger<AdaptiveConcurrency> {
+fn limit_by(method: Method) -> Ledger {
     let adaptation = Adaptation::new(Bounds::new(1, 20, 200)).with_method(method);
     Ledger::new(AdaptiveConcurrency::following(adaptation), 0)
 }
 
 /// Starts as many operations as fit, and ends them after `latency_ns`.
-fn fill(limit: &mut Ledger<AdaptiveConcurrency>, now_ns: u64, latency_ns: u64, outcome: Outcome) {
+fn fill(limit: &mut Ledger, now_ns: u64, latency_ns: u64, outcome: Outcome) {
     let mut grants: Vec<Grant> = Vec::new();
     while let Ok(Verdict::Granted(grant)) = limit.try_acquire(now_ns, 1) {
         grants.push(grant);
@@ -254,24 +254,24 @@ fn fill(limit: &mut Ledger<AdaptiveConcurrency>, now_ns: u64, latency_ns: u64, o
     }
 }
 
-fn last(limit: &Ledger<AdaptiveConcurrency>) -> Change {
-    limit.state().changes().1.unwrap()
+fn last(limit: &Ledger) -> Change {
+    part::<State>(&limit).changes().1.unwrap()
 }
 
 #[test]
 fn a_change_has_a_reason() {
     for method in [Method::Knee, Method::Aimd] {
         let mut limit = limit_by(method);
-        assert_eq!(limit.state().changes(), (0, None), "{method:?}");
+        assert_eq!(part::<State>(&limit).changes(), (0, None), "{method:?}");
         for turn in 0..10 {
             fill(&mut limit, turn * 20 * MS, 20 * MS, Outcome::Served);
         }
-        let (count, grew) = limit.state().changes();
+        let (count, grew) = part::<State>(&limit).changes();
         let grew = grew.unwrap();
         assert_eq!(grew.reason, Reason::Reached, "{method:?}");
         assert!(grew.from < grew.to && count > 0, "{method:?}: {grew:?}");
         let known = (method == Method::Knee).then_some(20 * MS);
-        assert_eq!(limit.state().base_ns(), known, "{method:?}");
+        assert_eq!(part::<State>(&limit).base_ns(), known, "{method:?}");
         for turn in 1..=10 {
             fill(&mut limit, turn * 300 * MS, 200 * MS, Outcome::Dropped);
         }
@@ -283,20 +283,21 @@ fn a_change_has_a_reason() {
         let restart = Change { reason: Reason::Restart, from: cut.to, to: 20 };
         assert_eq!(last(&limit), restart, "{method:?}");
         let narrow = Adaptation::new(Bounds::new(1, 5, 7)).with_method(method);
-        limit.reconfigure(700_000 * MS, AdaptiveConcurrency::following(narrow));
+        limit.reconfigure(700_000 * MS, AdaptiveConcurrency::following(narrow)).unwrap();
         assert_eq!(last(&limit), Change { reason: Reason::Bounds, from: 20, to: 7 }, "{method:?}");
     }
 }
 
 /// Returns the limit after a restart.
-fn restarted(limit: &Ledger<AdaptiveConcurrency>, now_ns: u64) -> u64 {
-    let policy = *limit.policy();
+fn restarted(limit: &Ledger, now_ns: u64) -> u64 {
+    let member = limit.limits().only().unwrap();
+    let policy = member.policy();
     let mut words = Vec::new();
-    save_state(&policy, limit.state(), now_ns, &mut words);
+    save_state(member, now_ns, &mut words);
     let target = RestoreTarget::new(policy, &numbers_of(&policy)).unwrap();
     let since = RestoreContext { now_ns, elapsed_ns: MS };
-    let state = target.state(&words, since).unwrap();
-    policy.max_in_flight(&state, now_ns).unwrap()
+    let member = target.state(&words, since).unwrap();
+    Ledger::with_state(member, now_ns).max_in_flight(now_ns).unwrap()
 }
 
 /// Where each operation takes longer the more there are, a queue stands, and a probe comes first.
@@ -309,7 +310,7 @@ fn the_knee_says_that_it_probes_and_that_a_queue_stands() {
         let latency_ns = 10 * MS * in_flight.max(10) / 10;
         fill(&mut limit, now_ns, latency_ns, Outcome::Served);
         now_ns += latency_ns;
-        let Some(change) = limit.state().changes().1 else { continue };
+        let Some(change) = part::<State>(&limit).changes().1 else { continue };
         if change.reason == Reason::Queue {
             assert!(change.to < change.from, "a queue cuts: {change:?}");
         }

@@ -1,14 +1,13 @@
 //! Tests of the contract of a rate that follows refusals, against a plain list of starts and of
 //! rates.
 
-use crate::common::{MS, S, granted};
+use crate::common::{MS, S, granted, part};
 use fastrand::Rng;
 use rategate_core::adaptive::{AdaptiveRate, Outcome};
 use rategate_core::debt::Debt;
 use rategate_core::error::LimitError;
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::portable::RestoreContext;
 use rategate_core::rate::Rate;
 use rategate_core::saved::restore;
@@ -51,7 +50,7 @@ impl Plain {
     }
 }
 
-fn ended(limit: &mut Ledger<AdaptiveRate>, now_ns: u64, grant: &Grant, outcome: Outcome) {
+fn ended(limit: &mut Ledger, now_ns: u64, grant: &Grant, outcome: Outcome) {
     assert!(limit.release_with_outcome(now_ns, grant, grant.permits, outcome));
 }
 
@@ -76,7 +75,7 @@ fn a_rate_is_exact_while_it_changes() {
         let (mut out, mut now_ns): (Vec<Grant>, u64) = (Vec::new(), 0);
         for _ in 0..300 {
             now_ns += random.u64(0..=100 * MS);
-            let before = millionths(policy.rate(limit.state()));
+            let before = millionths(policy.rate(part(&limit)));
             if !out.is_empty() && random.u64(..3) == 0 {
                 let grant = out.swap_remove(random.usize(..out.len()));
                 ended(&mut limit, now_ns, &grant, outcome(&mut random));
@@ -98,7 +97,7 @@ fn a_rate_is_exact_while_it_changes() {
                     }
                 }
             }
-            let rate = millionths(policy.rate(limit.state()));
+            let rate = millionths(policy.rate(part(&limit)));
             let bounds = millionths(policy.floor())..=millionths(policy.ceiling());
             assert!(bounds.contains(&rate), "seed {seed}: {rate}");
             if rate != before {
@@ -126,7 +125,7 @@ fn one_rate_is_a_bucket() {
         for _ in 0..200 {
             now_ns += random.u64(0..=20 * MS);
             let permits = random.u64(1..=burst);
-            let mut both: [&mut dyn Limit; 2] = [&mut adaptive, &mut bucket];
+            let mut both: [&mut Ledger; 2] = [&mut adaptive, &mut bucket];
             match random.u64(..8) {
                 0 if !grants.is_empty() => {
                     let (a, b) = grants.swap_remove(random.usize(..grants.len()));
@@ -163,7 +162,7 @@ fn one_rate_is_a_bucket() {
                     }
                 }
             }
-            let both: [&dyn Limit; 2] = [&adaptive, &bucket];
+            let both: [&Ledger; 2] = [&adaptive, &bucket];
             assert_eq!(both[0].remaining(now_ns), both[1].remaining(now_ns), "seed {seed}");
             assert_eq!(both[0].debt(now_ns), both[1].debt(now_ns), "seed {seed}");
             let ends = both.map(|it| it.debt_ends_in_ns(now_ns));
@@ -204,7 +203,7 @@ fn hostile_samples_stay_under_the_ceiling() {
                 (2, _) => granted(limit.reserve(now_ns, 1, Some(promised))),
                 _ => granted(limit.try_acquire(now_ns, 1)),
             });
-            let rates = limits.each_ref().map(|limit| policy.rate(limit.state()));
+            let rates = limits.each_ref().map(|limit| policy.rate(part(&limit)));
             assert_eq!(rates[0], rates[1], "seed {seed}: equal samples");
             assert_eq!(answers[0].map(|it| it.start_ns), answers[1].map(|it| it.start_ns));
             if let Some(grant) = answers[0] {
@@ -235,28 +234,28 @@ fn what_was_found_is_forgotten_after_ten_minutes_and_kept_over_a_restart() {
         let grant = granted(limit.try_acquire(second * S, 1)).unwrap();
         ended(&mut limit, second * S + MS, &grant, Outcome::Dropped);
     }
-    let (end_ns, found) = (3 * S + MS, policy.rate(limit.state()));
+    let (end_ns, found) = (3 * S + MS, policy.rate(part(&limit)));
     assert!(millionths(found) < millionths(Rate::per_second(38)), "{found}");
     let fresh_ns = end_ns + 10 * MINUTE;
     assert_eq!(limit.fresh_at_ns(end_ns), Some(fresh_ns));
-    let rate_at = |limit: &Ledger<AdaptiveRate>, now_ns| {
+    let rate_at = |limit: &Ledger, now_ns| {
         let mut later = limit.clone();
         assert!(granted(later.try_acquire(now_ns, 1)).is_some());
-        policy.rate(later.state())
+        policy.rate(part(&later))
     };
     assert_eq!(rate_at(&limit, fresh_ns - 1), found);
     assert_eq!(rate_at(&limit, fresh_ns), Rate::per_second(64));
     let saved = limit.save(end_ns);
     for (minutes, expected) in [(9, found), (10, Rate::per_second(64))] {
         let since = RestoreContext { now_ns: 20 * MINUTE, elapsed_ns: minutes * MINUTE };
-        let restored = restore(&policy, &saved, since).unwrap();
+        let restored = restore(policy, &saved, since).unwrap();
         assert_eq!(rate_at(&restored, 20 * MINUTE), expected);
     }
     // A cut leaves what is in use, and so does a change of the bounds.
-    let mut limit = restore(&policy, &saved, RestoreContext { now_ns: 0, elapsed_ns: 0 }).unwrap();
+    let mut limit = restore(policy, &saved, RestoreContext { now_ns: 0, elapsed_ns: 0 }).unwrap();
     let lower = AdaptiveRate::new(Rate::per_second(1), Rate::per_second(2));
-    limit.reconfigure(0, lower);
-    assert!(millionths(lower.rate(limit.state())) <= millionths(Rate::per_second(2)));
+    limit.reconfigure(0, lower).unwrap();
+    assert!(millionths(lower.rate(part(&limit))) <= millionths(Rate::per_second(2)));
 }
 
 #[test]

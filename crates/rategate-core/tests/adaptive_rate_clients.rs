@@ -8,14 +8,13 @@ use fastrand::Rng;
 use rategate_core::adaptive::{AdaptiveRate, Outcome};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::rate::Rate;
 use rategate_core::verdict::{Grant, Verdict};
 
 /// A server that refuses what is over its rate, and has clients that call as often as they may.
 struct World {
-    clients: Vec<Ledger<AdaptiveRate>>,
-    server: Ledger<Gcra>,
+    clients: Vec<Ledger>,
+    server: Ledger,
     random: Rng,
     /// The next events: a call of a client, or the end of one.
     next: BinaryHeap<Reverse<(u64, usize, bool)>>,

@@ -2,7 +2,7 @@
 //! what the limit still lacks, without what time has earned again.
 
 use crate::common::{MS, rate};
-use rategate_core::concurrent::{BatchVerdict, Concurrent, LockFree, PermitBatch, gcra};
+use rategate_core::concurrent::{BatchVerdict, Fast, PermitBatch};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 
@@ -12,7 +12,7 @@ fn bucket(text: &str) -> Gcra {
     Gcra::new(rate(text), BURST).unwrap()
 }
 
-fn taken_batch(lock_free: &gcra::Bucket, now_ns: u64) -> PermitBatch {
+fn taken_batch(lock_free: &Fast, now_ns: u64) -> PermitBatch {
     match lock_free.take_batch(|| now_ns, 10, 10) {
         BatchVerdict::Taken(taken_batch) => taken_batch,
         other => panic!("{other:?}"),
@@ -20,12 +20,7 @@ fn taken_batch(lock_free: &gcra::Bucket, now_ns: u64) -> PermitBatch {
 }
 
 /// Credits ten permits. Returns how many were accepted.
-fn returned(
-    ledger: &mut Ledger<Gcra>,
-    lock_free: &gcra::Bucket,
-    now_ns: u64,
-    taken_batch: PermitBatch,
-) -> u64 {
+fn returned(ledger: &mut Ledger, lock_free: &Fast, now_ns: u64, taken_batch: PermitBatch) -> u64 {
     let before = lock_free.remaining(now_ns).unwrap();
     ledger.seal(lock_free);
     ledger.return_batch(lock_free, now_ns, taken_batch, 10);
@@ -43,7 +38,7 @@ fn a_batch_comes_back_as_of_the_change() {
     let lock_free = ledger.lock_free(0);
     let batch = taken_batch(&lock_free, 0);
     let _ = taken_batch(&lock_free, 0);
-    ledger.change(&lock_free, || 2 * MS, bucket("500/s"));
+    ledger.change(&lock_free, || 2 * MS, bucket("500/s")).unwrap();
     assert_eq!(lock_free.remaining(2 * MS), Some(BURST - 18));
     assert_eq!(returned(&mut ledger, &lock_free, 2 * MS, batch), 8);
 
@@ -51,7 +46,7 @@ fn a_batch_comes_back_as_of_the_change() {
     let mut ledger = Ledger::new(bucket("1000/s"), 0);
     let lock_free = ledger.lock_free(0);
     let batch = taken_batch(&lock_free, 0);
-    ledger.change(&lock_free, || 2 * MS, bucket("500/s"));
+    ledger.change(&lock_free, || 2 * MS, bucket("500/s")).unwrap();
     let _ = taken_batch(&lock_free, 12 * MS);
     assert_eq!(returned(&mut ledger, &lock_free, 12 * MS, batch), 3);
 }
@@ -67,11 +62,11 @@ fn a_change_under_the_lock_ends_all_batches() {
         let lock_free = ledger.lock_free(0);
         if had_changed {
             let _ = taken_batch(&lock_free, 0);
-            ledger.change(&lock_free, || 0, bucket("2000/s"));
+            ledger.change(&lock_free, || 0, bucket("2000/s")).unwrap();
         }
         let batch = taken_batch(&lock_free, 0);
         ledger.seal(&lock_free);
-        ledger.reconfigure(2 * MS, bucket("500/s"));
+        ledger.reconfigure(2 * MS, bucket("500/s")).unwrap();
         ledger.open(&lock_free, 2 * MS);
         assert_eq!(returned(&mut ledger, &lock_free, 2 * MS, batch), 0, "changed: {had_changed}");
     }
@@ -83,7 +78,7 @@ fn a_second_change_ends_the_batches_of_the_first() {
     let mut ledger = Ledger::new(bucket("1000/s"), 0);
     let lock_free = ledger.lock_free(0);
     let batch = taken_batch(&lock_free, 0);
-    ledger.change(&lock_free, || MS, bucket("500/s"));
-    ledger.change(&lock_free, || 2 * MS, bucket("1000/s"));
+    ledger.change(&lock_free, || MS, bucket("500/s")).unwrap();
+    ledger.change(&lock_free, || 2 * MS, bucket("1000/s")).unwrap();
     assert_eq!(returned(&mut ledger, &lock_free, 2 * MS, batch), 0);
 }

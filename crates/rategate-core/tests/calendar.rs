@@ -3,20 +3,16 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::common::{S, granted, retry, start};
+use crate::common::{S, granted, part, retry, start};
 use fastrand::Rng;
-use rategate_core::any_policy::AnyPolicy;
+use rategate_core::any_policy::{AnyPolicy, Member};
 use rategate_core::calendar::{Calendar, Grid, Window};
-use rategate_core::concurrent::HasLockFree;
 use rategate_core::debt::{Charge, Debt};
 use rategate_core::error::{ExceedsCapacity, LimitError};
-use rategate_core::external_state::ExternalState;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
-use rategate_core::policy::Policy;
-use rategate_core::portable::{Numbers, RestoreContext, numbers_of};
-use rategate_core::refund::RefundEpoch;
+use rategate_core::portable::RestoreContext;
 use rategate_core::saved::restore;
+use rategate_core::saved::{Numbers, numbers_of};
 use rategate_core::verdict::Verdict;
 
 /// Windows between borders in a list, the first of which is zero. The last window never ends.
@@ -177,8 +173,7 @@ fn answers_are_those_of_one_counter() {
                     let elapsed_ns = random.u64(0..=20);
                     now_ns += elapsed_ns;
                     plain.go_to(now_ns);
-                    limit =
-                        restore(&policy, &saved, RestoreContext { now_ns, elapsed_ns }).unwrap();
+                    limit = restore(policy, &saved, RestoreContext { now_ns, elapsed_ns }).unwrap();
                     last = None;
                     restored += 1;
                 }
@@ -230,29 +225,30 @@ fn a_value_decides_as_its_state_does() {
         let mut random = Rng::with_seed(seed);
         let permits = random.choice([1, 3, 50, 2_000_000, (1 << 28) - 1]).unwrap();
         let unit_ns = random.choice([S, 60 * S, 3_600 * S]).unwrap();
-        let policy = Calendar::new(permits, grid("random", random_borders(&mut random, unit_ns)));
+        let calendar = Calendar::new(permits, grid("random", random_borders(&mut random, unit_ns)));
+        let policy = AnyPolicy::from(calendar);
         let numbers = policy.packed().unwrap();
         let mut now_ns = random.u64(0..=5 * unit_ns);
-        let (mut state, mut value) = (policy.fresh(now_ns), numbers.full_at(now_ns));
+        let (mut limit, mut value) = (Member::fresh(policy, now_ns), numbers.full_at(now_ns));
         // Another unused value of this second would equal it.
         assert!(!numbers.is_full(value, now_ns) && numbers.is_full(value, now_ns + S));
         for call in 0..80 {
             now_ns += random.choice([0, 0, 1, S / 3, unit_ns, 9 * unit_ns]).unwrap();
             let context = format!("seed {seed}, call {call} at {now_ns}");
             let requested = random.u64(1..=permits.min(9));
-            assert_eq!(numbers.remaining(value, now_ns), policy.remaining(&state, now_ns));
-            assert_eq!(numbers.debt(value, now_ns), policy.debt(&state, now_ns), "{context}");
-            let debt_ends_ns = policy.debt_ends_ns(&state, now_ns).unwrap_or(u64::MAX);
-            assert_eq!(numbers.debt_ends_in_ns(value, now_ns), debt_ends_ns - now_ns, "{context}");
+            assert_eq!(numbers.remaining(value, now_ns), limit.remaining(now_ns));
+            assert_eq!(numbers.debt(value, now_ns), limit.debt(now_ns), "{context}");
+            let mut ledger = Ledger::with_state(limit, 0);
+            let debt_ends_ns = ledger.debt_ends_in_ns(now_ns).unwrap_or(u64::MAX - now_ns);
+            assert_eq!(numbers.debt_ends_in_ns(value, now_ns), debt_ends_ns, "{context}");
             if random.u64(0..10) == 0 {
-                let charge = Charge { now_ns, permits: requested, debt: Debt::FORGOTTEN };
-                let charged = policy.charge(&mut state, charge).unwrap();
+                let charged = ledger.charge(now_ns, requested, Debt::FORGOTTEN).unwrap();
                 value = match numbers.charge(value, now_ns, requested, Debt::FORGOTTEN) {
                     Some((value, by_value)) => {
                         assert_eq!(by_value, charged, "{context}");
                         value
                     }
-                    None => match policy.pack(&state, now_ns) {
+                    None => match ledger.limits().only().unwrap().pack(now_ns) {
                         Some(value) => value,
                         // The count needs more bits than N has.
                         None => break,
@@ -261,8 +257,8 @@ fn a_value_decides_as_its_state_does() {
                 assert_eq!(numbers.charge(value, now_ns, 1, Debt::CARRIED), None, "{context}");
             }
             let decided = numbers.decide(value, now_ns, requested);
-            let verdict = ExternalState::new(&policy, &mut state, RefundEpoch::NONE)
-                .try_acquire(now_ns, requested);
+            let verdict = ledger.try_acquire(now_ns, requested);
+            limit = ledger.limits().only().unwrap().clone();
             match (decided, verdict) {
                 (Some(Ok((next, leftover))), Ok(Verdict::Granted(grant))) => {
                     assert_eq!(leftover.permits(), grant.remaining, "{context}");
@@ -274,17 +270,17 @@ fn a_value_decides_as_its_state_does() {
                     by_value += 1;
                 }
                 // The last window never ends.
-                (None, _) if policy.window(now_ns).end_ns == u64::MAX => break,
+                (None, _) if calendar.window(now_ns).end_ns == u64::MAX => break,
                 (None, Ok(Verdict::Granted(_))) => {
                     assert_eq!(numbers.fresh_in_ns(value, now_ns), Some(0), "{context}");
-                    assert!(policy.window(now_ns).end_ns > now_ns);
-                    value = policy.pack(&state, now_ns).expect("a state that fits");
+                    assert!(calendar.window(now_ns).end_ns > now_ns);
+                    value = limit.pack(now_ns).expect("a state that fits");
                     by_state += 1;
                 }
                 other => panic!("{context}: {other:?}"),
             }
-            assert_eq!(policy.unpack(value, now_ns), Some(state), "{context}");
-            let fresh_ns = policy.fresh_at_ns(&state).unwrap();
+            assert_eq!(Member::unpack(policy, value, now_ns).as_ref(), Some(&limit), "{context}");
+            let fresh_ns = limit.fresh_at_ns().unwrap();
             assert_eq!(numbers.full_after(value, now_ns), fresh_ns.max(now_ns), "{context}");
             assert!(!numbers.is_full(value, fresh_ns - 1) && numbers.is_full(value, fresh_ns));
         }
@@ -297,22 +293,23 @@ fn a_value_decides_as_its_state_does() {
 #[test]
 fn what_does_not_fit_is_not_packed() {
     let days = grid("days", vec![0, 10 * S, 20 * S + 1, (1 << 57) / S * S]);
-    let policy = Calendar::new(1 << 27, days);
+    let policy = AnyPolicy::from(Calendar::new(1 << 27, days));
     let used_at = |now_ns| {
-        let mut state = policy.fresh(now_ns);
+        let mut limit = Member::fresh(policy, now_ns);
         let charge = Charge { now_ns, permits: 7, debt: Debt::FORGOTTEN };
-        policy.charge(&mut state, charge).map(|_| state).unwrap()
+        limit.charge(charge).map(|_| limit).unwrap()
     };
-    assert!(policy.pack(&used_at(3), 3).is_some());
-    assert_eq!(policy.pack(&used_at(11 * S), 11 * S), None, "between two seconds");
-    assert_eq!(policy.pack(&used_at(21 * S), 21 * S), None, "too far ahead");
-    let mut state = used_at(3);
+    assert!(used_at(3).pack(3).is_some());
+    assert_eq!(used_at(11 * S).pack(11 * S), None, "between two seconds");
+    assert_eq!(used_at(21 * S).pack(21 * S), None, "too far ahead");
+    let mut limit = used_at(3);
     let charge = Charge { now_ns: 3, permits: 1 << 27, debt: Debt::CARRIED };
-    assert!(policy.charge(&mut state, charge).is_some());
-    assert_eq!(policy.pack(&state, 3), None, "later windows pay");
-    let newer = Calendar::new(1 << 27, grid("days", vec![0, 5 * S]));
-    assert_eq!(newer.pack(&used_at(3), 3), None, "a window of older rules");
-    assert_eq!(Calendar::new(1 << 28, days).packed(), None, "too many permits");
+    assert!(limit.charge(charge).is_some());
+    assert_eq!(limit.pack(3), None, "later windows pay");
+    let mut limit = used_at(3);
+    limit.change(Calendar::new(1 << 27, grid("days", vec![0, 5 * S])).into(), 3);
+    assert_eq!(limit.pack(3), None, "a window of older rules");
+    assert_eq!(AnyPolicy::from(Calendar::new(1 << 28, days)).packed(), None, "too many permits");
 }
 
 /// Change: another calendar takes the count over at once, newer rules of the same from the next
@@ -323,20 +320,20 @@ fn a_change_keeps_the_count() {
         |permits, text, borders: &[u64]| Calendar::new(permits, grid(text, borders.to_vec()));
     let mut limit = Ledger::new(calendar(4, "months", &[0, 1_000, 2_000]), 0);
     assert!(granted(limit.try_acquire(1_300, 3)).is_some());
-    limit.reconfigure(1_400, calendar(5, "weeks", &[0, 1_350, 1_500, 1_700]));
+    limit.reconfigure(1_400, calendar(5, "weeks", &[0, 1_350, 1_500, 1_700])).unwrap();
     assert_eq!(limit.remaining(1_400), 2);
     assert_eq!(retry(limit.try_acquire(1_450, 3)), 50, "the window around the change");
-    limit.reconfigure(1_460, calendar(2, "weeks", &[0, 1_350, 1_480, 1_510, 1_700]));
+    limit.reconfigure(1_460, calendar(2, "weeks", &[0, 1_350, 1_480, 1_510, 1_700])).unwrap();
     assert_eq!(limit.remaining(1_480), 0, "the window ends where it would have");
     assert_eq!(retry(limit.try_acquire(1_499, 1)), 1);
     assert_eq!(start(limit.try_acquire(1_500, 2)), 1_500);
     assert_eq!(retry(limit.try_acquire(1_500, 1)), 10, "then the new rules hold");
     // A window that has passed by then is not carried over.
-    limit.reconfigure(1_600, calendar(2, "months", &[0, 9_000]));
+    limit.reconfigure(1_600, calendar(2, "months", &[0, 9_000])).unwrap();
     assert_eq!(limit.remaining(1_600), 2);
     // A debt is carried over, and paid by the numbers that held.
     limit.charge(1_600, 5, Debt::CARRIED).unwrap();
-    limit.reconfigure(9_000, calendar(1, "months", &[0, 9_000, 9_100, 9_300, 9_600]));
+    limit.reconfigure(9_000, calendar(1, "months", &[0, 9_000, 9_100, 9_300, 9_600])).unwrap();
     assert_eq!(limit.debt(9_000), 2);
     assert_eq!(retry(limit.try_acquire(9_000, 1)), 600, "three windows pay for what was used");
 }
@@ -348,7 +345,7 @@ fn a_refund_is_of_its_own_window() {
     let rules = |borders: &[u64]| Calendar::new(5, grid("weeks", borders.to_vec()));
     let mut limit = Ledger::new(rules(&[0, 1_500]), 0);
     assert!(granted(limit.try_acquire(1_000, 1)).is_some());
-    limit.reconfigure(1_100, rules(&[0, 1_400, 1_600]));
+    limit.reconfigure(1_100, rules(&[0, 1_400, 1_600])).unwrap();
     let grant = granted(limit.try_acquire(1_450, 2)).unwrap();
     assert!(granted(limit.try_acquire(1_500, 3)).is_some());
     assert_eq!((limit.refund(1_510, &grant, 2), limit.remaining(1_510)), (0, 2));
@@ -362,44 +359,44 @@ fn a_saved_count_is_restored() {
     assert!(granted(limit.try_acquire(1_300, 3)).is_some());
     let saved = limit.save(1_400);
     let since = |now_ns, elapsed_ns| RestoreContext { now_ns, elapsed_ns };
-    let restored = |policy: &Calendar, since| restore(policy, &saved, since).unwrap();
+    let restored = |policy: Calendar, since| restore(policy, &saved, since).unwrap();
 
-    let more = restored(&Calendar::new(9, months), since(1_900, 500));
+    let more = restored(Calendar::new(9, months), since(1_900, 500));
     assert_eq!((more.remaining(1_999), more.remaining(2_000)), (6, 9));
-    let behind = restored(&Calendar::new(4, months), since(1_900, 400));
+    let behind = restored(Calendar::new(4, months), since(1_900, 400));
     assert_eq!(behind.remaining(1_999), 1);
     assert_eq!(behind.remaining(2_000), 1, "the window ends at no border: it lasts to the next");
     assert_eq!((behind.remaining(2_999), behind.remaining(3_000)), (1, 4));
-    let more = restored(&Calendar::new(9, months), since(1_900, 400));
+    let more = restored(Calendar::new(9, months), since(1_900, 400));
     assert_eq!((more.remaining(2_999), more.remaining(3_000)), (6, 9), "under other permits, too");
     let weeks = Calendar::new(9, grid("weeks", vec![0, 1_800, 1_950, 2_000]));
-    let other = restored(&weeks, since(1_900, 500));
+    let other = restored(weeks, since(1_900, 500));
     assert_eq!((other.remaining(1_949), other.remaining(1_950)), (6, 9), "another calendar");
-    let over = restored(&Calendar::new(4, months), since(2_000, 600));
+    let over = restored(Calendar::new(4, months), since(2_000, 600));
     assert_eq!(over.remaining(2_000), 4);
 
     // The words alone say what was used until when, and nothing of later windows.
-    let policy: Calendar = saved.numbers.policy().unwrap();
+    let Ok(AnyPolicy::Calendar(policy)) = saved[0].numbers.policy() else { panic!("{saved:?}") };
     assert_eq!((policy.permits(), policy.text()), (4, ""));
-    let alone = restored(&policy, since(1_900, 500));
+    let alone = restored(policy, since(1_900, 500));
     assert_eq!((alone.remaining(1_999), alone.remaining(2_000)), (1, 4));
     assert_eq!(policy.window(1_999).end_ns, u64::MAX);
     // The same through a policy that is chosen at run time.
     let any = AnyPolicy::from(Calendar::new(4, months));
-    assert_eq!(restore(&any, &saved, since(1_900, 500)).unwrap().remaining(1_999), 1);
+    assert_eq!(restore(any, &saved, since(1_900, 500)).unwrap().remaining(1_999), 1);
 }
 
 /// Calendars are told apart in words by their texts.
 #[test]
 fn words_have_the_permits_and_the_text() {
-    let words = |text| numbers_of(&Calendar::new(3, grid(text, vec![0]))).words;
+    let words = |text| numbers_of(&Calendar::new(3, grid(text, vec![0])).into()).words;
     let text = "month in Europe/Rome";
     assert_eq!(words(text)[..2], [3, 20]);
     assert_eq!(words(text)[2], u64::from_le_bytes(*b"month in"));
     assert_eq!(words(text), words("month in Europe/Rome"));
     assert_ne!(words(text), words("month in Europe/Romf"));
     assert_ne!(words("day"), words("day\0"));
-    let of = |words: &[u64]| Numbers { tag: 10, words: words.to_vec() }.policy::<Calendar>();
+    let of = |words: &[u64]| Numbers { tag: 10, words: words.to_vec() }.policy();
     assert!(of(&words(text)).is_ok());
     assert!(of(&[0, 0]).is_err(), "no permits");
     assert!(of(&[1, u64::MAX, 7]).is_err(), "the text ends early");
@@ -442,8 +439,11 @@ fn a_wrong_grid_does_no_harm() {
     for now_ns in 0..100 {
         let _ = limit.charge(now_ns, 3, Debt::CARRIED);
         let _ = limit.try_acquire(now_ns, 1);
-        let _ =
-            restore(limit.policy(), &limit.save(now_ns), RestoreContext { now_ns, elapsed_ns: 0 });
+        let _ = restore(
+            *part::<Calendar>(&limit),
+            &limit.save(now_ns),
+            RestoreContext { now_ns, elapsed_ns: 0 },
+        );
     }
     let mut limit = Ledger::new(Calendar::new(1, &Wrong), 0);
     assert!(granted(limit.try_acquire(7, 1)).is_some());

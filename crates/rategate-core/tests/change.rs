@@ -5,14 +5,12 @@ use std::time::Duration;
 
 use crate::common::{S, fraction, granted, rate, retry, start};
 use fastrand::Rng;
-use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::commit_log::CommitLog;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::rate::Rate;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
@@ -52,7 +50,7 @@ fn what_is_left_follows_from_what_is_in_use_and_in_a_bucket_stays() {
             let mut limit = Ledger::new(old, 0);
             assert!(used == 0 || granted(limit.try_acquire(0, used)).is_some(), "{what}");
             assert_eq!(limit.remaining(0), was - used, "{what}");
-            limit.reconfigure(0, new);
+            limit.reconfigure(0, new).unwrap();
             let left = if name == "gcra" { is.min(was - used) } else { is.saturating_sub(used) };
             assert_eq!(limit.remaining(0), left, "{what}");
             if left > 0 {
@@ -66,13 +64,12 @@ fn what_is_left_follows_from_what_is_in_use_and_in_a_bucket_stays() {
 /// A denied caller's wait after a change follows the new numbers.
 #[test]
 fn who_is_denied_after_a_change_waits_by_the_new_numbers() {
-    let minutes =
-        |limit: &mut Ledger<AnyPolicy>, now_ns| retry(limit.try_acquire(now_ns, 1)) / S / 60;
+    let minutes = |limit: &mut Ledger, now_ns| retry(limit.try_acquire(now_ns, 1)) / S / 60;
     let changed = |name: &str, was, is, now_ns| {
         let of = |permits| hourly(permits).into_iter().find(|(each, _)| *each == name).unwrap().1;
         let mut limit = Ledger::new(of(was), 0);
         assert!(granted(limit.try_acquire(0, was)).is_some());
-        limit.reconfigure(now_ns, of(is));
+        limit.reconfigure(now_ns, of(is)).unwrap();
         limit
     };
     // A bucket has earned a tenth of a permit by the old numbers, and earns the rest by the new.
@@ -95,7 +92,7 @@ fn a_schedule_goes_on_with_the_rest_of_an_interval_of_the_new_rate() {
         let of = |text| TwoTimeline::new(rate(text), mode, None);
         let mut limit = Ledger::new(of("5/h"), 0);
         assert_eq!(start(limit.reserve(0, 1, None)), 0);
-        limit.reconfigure(72 * S, of("10/h"));
+        limit.reconfigure(72 * S, of("10/h")).unwrap();
         assert_eq!(start(limit.reserve(72 * S, 1, None)), 72 * S + 324 * S, "{mode:?}");
     }
 }
@@ -142,7 +139,7 @@ fn numbers_that_go_up_and_down_credit_nothing() {
         let mut random = Rng::with_seed(seed);
         let mut numbers = (rate("40/s"), 8);
         let mut limit = Ledger::new(Gcra::new(numbers.0, numbers.1).unwrap(), 0);
-        let mut several = AllOfLedger::new([Gcra::new(numbers.0, numbers.1).unwrap().into()], 0);
+        let mut several = Ledger::new([Gcra::new(numbers.0, numbers.1).unwrap().into()], 0);
         let mut in_use = InUse { parts: 0, fraction: fraction(numbers.0), at_ns: 0 };
         let (mut now_ns, mut grants) = (0, Grants::default());
         for step in 0..400 {
@@ -155,8 +152,8 @@ fn numbers_that_go_up_and_down_credit_nothing() {
                     random.u64(1..=20),
                 );
                 let policy = Gcra::new(numbers.0, numbers.1).unwrap();
-                limit.reconfigure(now_ns, policy);
-                several.reconfigure(now_ns, &[policy.into()]).unwrap();
+                limit.reconfigure(now_ns, policy).unwrap();
+                several.reconfigure(now_ns, policy).unwrap();
                 in_use.change(numbers.0, was, numbers.1);
             }
             let permits = random.u64(1..=numbers.1);

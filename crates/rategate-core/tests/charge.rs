@@ -4,22 +4,18 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::common::with_lock_free::WithLockFree;
+use crate::common::with_lock_free::{Open, WithLockFree};
 use crate::common::{S, granted, rate, retry};
 use fastrand::Rng;
-use rategate_core::all_of::{AllOf, AllOfLedger};
-use rategate_core::any_policy::AnyPolicy;
+use rategate_core::all_of::AllOf;
+use rategate_core::any_policy::{AnyPolicy, Member};
 use rategate_core::concurrency::Concurrency;
-use rategate_core::concurrent::HasLockFree;
 use rategate_core::debt::{Charged, Debt};
 use rategate_core::error::CountsInFlight;
-use rategate_core::external_state::ExternalState;
 use rategate_core::fixed_window::{self, Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
-use rategate_core::policy::Policy;
-use rategate_core::refund::RefundEpoch;
+use rategate_core::packed::Packed;
 use rategate_core::sliding_log::{self, SlidingLog};
 use rategate_core::verdict::{Denial, Verdict};
 
@@ -115,50 +111,59 @@ impl Plain for Events {
 
 /// A limit with its state kept elsewhere, packed into a part of a word wherever that is possible.
 #[derive(Clone)]
-struct InTable<P: Policy> {
-    policy: P,
-    state: P::State,
+struct InTable {
+    limit: Member,
     packed: u32,
 }
 
-impl<P: HasLockFree> InTable<P> {
+impl InTable {
+    /// Returns the limit as a part of a word, if there is one, and what that is decided by.
+    fn packed(&self, now_ns: u64) -> Option<(Packed, u64)> {
+        self.limit.policy().packed().zip(self.limit.pack(now_ns))
+    }
+
+    fn unpack(&mut self, value: u64, now_ns: u64) {
+        self.packed += 1;
+        self.limit = Member::unpack(self.limit.policy(), value, now_ns).unwrap();
+    }
+
     fn charge(&mut self, now_ns: u64, permits: u64, debt: Debt) -> Charged {
-        if let (Some(numbers), Some(value)) =
-            (self.policy.packed(), self.policy.pack(&self.state, now_ns))
+        if let Some((numbers, value)) = self.packed(now_ns)
             && let Some((value, charged)) = numbers.charge(value, now_ns, permits, debt)
         {
             assert_eq!(numbers.debt(value, now_ns), charged.debt);
-            self.packed += 1;
-            self.state = self.policy.unpack(value, now_ns).unwrap();
+            self.unpack(value, now_ns);
             return charged;
         }
         self.with(|limit| limit.charge(now_ns, permits, debt)).unwrap()
     }
 
     fn try_acquire(&mut self, now_ns: u64, permits: u64) -> Verdict {
-        let packed = self.policy.packed().zip(self.policy.pack(&self.state, now_ns));
-        let decided = packed.map(|(numbers, value)| numbers.decide(value, now_ns, permits));
-        match decided.flatten() {
+        let packed = self.packed(now_ns);
+        let decided = packed.and_then(|(numbers, value)| numbers.decide(value, now_ns, permits));
+        match decided {
             None => self.with(|limit| limit.try_acquire(now_ns, permits)).unwrap(),
             Some(Err(wait_ns)) => Verdict::Denied(Denial { retry_after_ns: Some(wait_ns) }),
             Some(Ok((value, _))) => {
-                self.packed += 1;
-                self.state = self.policy.unpack(value, now_ns).unwrap();
+                self.unpack(value, now_ns);
                 self.with(|limit| limit.try_acquire(now_ns, 0)).unwrap()
             }
         }
     }
 
-    fn with<T>(&mut self, act: impl FnOnce(&mut ExternalState<'_, P>) -> T) -> T {
-        act(&mut ExternalState::new(&self.policy, &mut self.state, RefundEpoch::NONE))
+    fn with<T>(&mut self, act: impl FnOnce(&mut Ledger) -> T) -> T {
+        let mut limit = Ledger::with_state(self.limit.clone(), 0);
+        let done = act(&mut limit);
+        self.limit = limit.limits().only().unwrap().clone();
+        done
     }
 }
 
 /// One story of a limit in all its forms beside the contract.
-struct Story<P: HasLockFree + 'static> {
-    ledger: Ledger<P>,
-    lock_free: WithLockFree<Ledger<P>>,
-    table: InTable<P>,
+struct Story {
+    ledger: Ledger,
+    lock_free: WithLockFree,
+    table: InTable,
     debt: Debt,
     max: u64,
 }
@@ -171,11 +176,11 @@ struct Seen {
     packed: u32,
 }
 
-impl<P: HasLockFree> Story<P> {
-    fn new(policy: P, debt: Debt, max: u64) -> Self {
-        let state = policy.fresh(0);
-        let table = InTable { policy: policy.clone(), state, packed: 0 };
-        let lock_free = WithLockFree::new(policy.clone(), 0);
+impl Story {
+    fn new(policy: impl Into<AnyPolicy>, debt: Debt, max: u64) -> Self {
+        let policy = policy.into();
+        let table = InTable { limit: Member::fresh(policy, 0), packed: 0 };
+        let lock_free = WithLockFree::new(policy.into(), 0);
         Self { ledger: Ledger::new(policy, 0), lock_free, table, debt, max }
     }
 
@@ -205,8 +210,7 @@ impl<P: HasLockFree> Story<P> {
     fn compare_end(&mut self, now_ns: u64) {
         let left_ns = self.ledger.debt_ends_in_ns(now_ns).unwrap();
         assert_eq!(self.table.with(|limit| limit.debt_ends_in_ns(now_ns)), Some(left_ns));
-        let (policy, state) = (&self.table.policy, &self.table.state);
-        if let Some((numbers, value)) = policy.packed().zip(policy.pack(state, now_ns)) {
+        if let Some((numbers, value)) = self.table.packed(now_ns) {
             assert_eq!(numbers.debt_ends_in_ns(value, now_ns), left_ns);
         }
         assert_eq!(self.ledger.debt(now_ns + left_ns), 0);
@@ -287,7 +291,7 @@ fn a_window_in_debt_is_a_sum_of_events() {
             let mut plain =
                 Events { permits: permits.into(), period_ns, resolution_ns, kind, spent };
             let step_ns = random.choice([1, 9, 40]).unwrap();
-            Story::new(AnyPolicy::from(policy), debt, permits).play(&mut plain, random, step_ns)
+            Story::new(policy, debt, permits).play(&mut plain, random, step_ns)
         });
         let may_pack = kind == Kind::Window;
         assert!(seen.packed > if may_pack { 10_000 } else { 0 }, "{seen:?}");
@@ -334,7 +338,7 @@ fn a_bounded_debt_forgives_the_rest() {
     let debt = Debt::CARRIED.at_most(Duration::from_secs(3));
     for (policy, fits) in [(AnyPolicy::from(bucket), 35), (window.into(), 40)] {
         for forms in [false, true] {
-            let mut limit = WithLockFree::new(policy, 0);
+            let mut limit = WithLockFree::new(policy.into(), 0);
             if forms {
                 // A promise keeps the ledger in charge.
                 let _ = limit.reserve(0, 1, None).unwrap();
@@ -361,7 +365,7 @@ fn a_charge_of_everything_saturates() {
         (Gcra::per_second(5).burst(5).into(), 5 * (u64::MAX / S) + 5),
     ];
     for (policy, max) in policies {
-        let mut limit = WithLockFree::new(policy, 0);
+        let mut limit = WithLockFree::new(policy.into(), 0);
         let first = limit.charge(0, u64::MAX, Debt::FORGOTTEN).unwrap();
         assert!(first.booked.abs_diff(max) <= 5, "{policy:?}: {first:?}");
         assert_eq!(first.booked + first.forgiven, u64::MAX);
@@ -378,7 +382,7 @@ fn operations_in_flight_are_not_charged() {
     let mut ovens = Ledger::new(Concurrency::new(2), 0);
     assert_eq!(ovens.charge(0, 1, Debt::FORGOTTEN), Err(CountsInFlight));
     let both = AllOf::default().and(Concurrency::new(2)).and(Gcra::per_second(1).burst(3));
-    let mut both = AllOfLedger::new(both, 0);
+    let mut both = Ledger::new(both, 0);
     let charged = both.charge(0, 4, Debt::FORGOTTEN).unwrap();
     assert_eq!(charged, Charged { booked: 4, forgiven: 0, debt: 1 });
     assert_eq!(both.debt(0), 1);
@@ -393,7 +397,7 @@ fn operations_in_flight_are_not_charged() {
 fn several_limits_are_charged_each_in_its_own_way() {
     let log = SlidingLog::new(2, Duration::from_nanos(100));
     let window = FixedWindow::new(3, Duration::from_micros(1), Anchor::Epoch);
-    let mut both = AllOfLedger::new(AllOf::default().and(log).and(window), 0);
+    let mut both = Ledger::new(AllOf::default().and(log).and(window), 0);
     // The log owes two parts, as promises; the window holds the number.
     let charged = both.charge(0, 4, Debt::CARRIED).unwrap();
     assert_eq!(charged, Charged { booked: 4, forgiven: 0, debt: 2 });

@@ -12,8 +12,6 @@ use rategate_core::debt::Debt;
 use rategate_core::fair::{ClassId, MAX_CLASSES, Rounds, TooManyClasses};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
-use rategate_core::provisional::Provisional;
 use rategate_core::queue::{Outcome, QueueBounds, QueueRejection, Request, WhenFull};
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
@@ -27,15 +25,15 @@ type Waiter = (u32, u64, u64);
 
 /// The oracle: a list for each class, the order of classes, and a limit in which only started
 /// requests are booked.
-struct OracleQueues<L> {
-    limit: L,
+struct OracleQueues {
+    limit: Ledger,
     rounds: Rounds,
     waiting: Vec<Vec<Waiter>>,
     starts: Starts,
     in_order: Vec<u32>,
 }
 
-impl<L: Provisional> OracleQueues<L> {
+impl OracleQueues {
     /// Returns the next waiter, as things stand.
     fn next(&mut self) -> Option<(ClassId, Waiter)> {
         let waiting = &self.waiting;
@@ -121,7 +119,7 @@ fn starts_are_those_of_class_queues_worked_out_anew() {
     assert!(seen.iter().all(|&times| times > 400), "{seen:?}");
 }
 
-fn story(random: &mut Rng, limit: impl Provisional) -> [usize; 4] {
+fn story(random: &mut Rng, limit: Ledger) -> [usize; 4] {
     let mut queued = Queued::new(limit.clone());
     let mut rounds = Rounds::new();
     let mut classes = vec![rounds.add_class(n(1)).unwrap()];

@@ -3,14 +3,12 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::common::{MS, S, granted, retry, start};
+use crate::common::{MS, S, granted, part, retry, start};
 use fastrand::Rng;
-use rategate_core::all_of::AllOfLedger;
-use rategate_core::commit_log::{CommitLog, MAX_PERMITS};
+use rategate_core::commit_log::{CommitLog, MAX_PERMITS, State};
 use rategate_core::concurrency::Concurrency;
 use rategate_core::error::{ExceedsCapacity, LimitError};
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::policy::{Policy, Taken};
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::{Ticket, Verdict};
@@ -20,7 +18,7 @@ fn policy(permits: u64, period_ns: u64) -> CommitLog {
     CommitLog::new(permits, Duration::from_nanos(period_ns))
 }
 
-fn log(permits: u64, period_ns: u64) -> Ledger<CommitLog> {
+fn log(permits: u64, period_ns: u64) -> Ledger {
     Ledger::new(policy(permits, period_ns), 0)
 }
 
@@ -117,7 +115,7 @@ fn answers_are_those_of_the_counts() {
                 4 if random.u64(..3) == 0 => {
                     counts.commits.retain(|&(at_ns, _)| at_ns + counts.period_ns > now_ns);
                     (counts.max, counts.period_ns) = (random.u64(1..=6), random.u64(1..=30));
-                    limit.reconfigure(requested_ns, policy(counts.max, counts.period_ns));
+                    limit.reconfigure(requested_ns, policy(counts.max, counts.period_ns)).unwrap();
                     counts.floor_ns = now_ns;
                 }
                 5 if !counts.promises.is_empty() => {
@@ -130,13 +128,13 @@ fn answers_are_those_of_the_counts() {
                 _ => request(&mut limit, &mut counts, &mut random, (requested_ns, now_ns), &what),
             }
             assert_eq!(limit.remaining(requested_ns), counts.remaining(now_ns), "{what}");
-            assert_eq!(limit.state().held(), counts.held, "{what}");
+            assert_eq!(part::<State>(&limit).held(), counts.held, "{what}");
         }
     }
 }
 
 fn request(
-    limit: &mut Ledger<CommitLog>,
+    limit: &mut Ledger,
     counts: &mut Counts,
     random: &mut Rng,
     (requested_ns, now_ns): (u64, u64),
@@ -313,7 +311,7 @@ fn a_promise_holds_its_slot() {
     assert_eq!(limit.peek(109, 1), Ok(None));
     assert!(limit.clone().cancel(109, promised.ticket));
     assert!(!limit.cancel(110, promised.ticket));
-    assert_eq!(limit.state().held(), 1);
+    assert_eq!(part::<State>(&limit).held(), 1);
 
     let mut limit = log(1, 100);
     assert_eq!(start(limit.try_acquire(0, 1)), 0);
@@ -354,7 +352,7 @@ fn what_is_aborted_is_free_at_once() {
 #[test]
 fn the_log_holds_no_more_commits_than_slots() {
     let entries =
-        |limit: &Ledger<CommitLog>| format!("{:?}", limit.state()).matches("instant_ns").count();
+        |limit: &Ledger| format!("{:?}", part::<State>(limit)).matches("instant_ns").count();
     let (mut limit, mut random) = (log(5, 100), Rng::with_seed(5));
     for now_ns in 0..5_000 {
         let _ = limit.try_acquire(now_ns, 1);
@@ -392,24 +390,24 @@ fn a_change_of_the_limit_keeps_the_commits() {
     assert!(granted(limit.try_acquire(0, 3)).is_some());
     limit.release(10, 1);
     limit.release(20, 1);
-    limit.reconfigure(20, policy(5, 100));
+    limit.reconfigure(20, policy(5, 100)).unwrap();
     assert_eq!(limit.remaining(20), 2);
-    limit.reconfigure(20, policy(2, 100));
+    limit.reconfigure(20, policy(2, 100)).unwrap();
     assert_eq!(
         retry(limit.try_acquire(20, 1)),
         100,
         "one is held, and one of the others has to go"
     );
-    limit.reconfigure(20, policy(1, 100));
+    limit.reconfigure(20, policy(1, 100)).unwrap();
     assert_eq!(limit.peek(20, 1), Ok(None), "the one that is held stands in the way");
     limit.release(30, 1);
     assert_eq!(limit.peek(30, 1), Ok(Some(100)));
-    limit.reconfigure(30, policy(1, 200));
+    limit.reconfigure(30, policy(1, 200)).unwrap();
     assert_eq!(limit.peek(30, 1), Ok(Some(200)));
-    limit.reconfigure(30, policy(3, 15));
+    limit.reconfigure(30, policy(3, 15)).unwrap();
     assert_eq!(limit.peek(30, 3), Ok(Some(15)));
     // The first two have left a log of 15 ns, and a longer period brings back neither.
-    limit.reconfigure(36, policy(3, 1_000));
+    limit.reconfigure(36, policy(3, 1_000)).unwrap();
     assert_eq!((limit.remaining(36), limit.peek(36, 3)), (2, Ok(Some(994))));
 }
 
@@ -422,11 +420,11 @@ fn windows_of_effects_after_a_change_hold_the_new_limit() {
         let (mut limit, mut now_ns) = (log(4, 30), 0);
         for _ in 0..6 {
             let (max, period_ns) = (random.u64(1..=8), random.u64(5..=60));
-            limit.reconfigure(now_ns, policy(max, period_ns));
-            let (held, mut all) = (limit.state().held(), Grants::default());
+            limit.reconfigure(now_ns, policy(max, period_ns)).unwrap();
+            let (held, mut all) = (part::<State>(&limit).held(), Grants::default());
             for _ in 0..40 {
                 now_ns += random.u64(0..=6);
-                let open = limit.state().held() > 0 && random.u64(..2) == 0;
+                let open = part::<State>(&limit).held() > 0 && random.u64(..2) == 0;
                 if open {
                     // Operations granted by the old limit may come at any rate; the rest may not.
                     limit.release(now_ns, 1);
@@ -443,14 +441,14 @@ fn windows_of_effects_after_a_change_hold_the_new_limit() {
 #[test]
 fn several_limits_commit_together() {
     let both = [policy(2, 100).into(), Concurrency::new(2).into()];
-    let mut limit = AllOfLedger::new(both, 0);
+    let mut limit = Ledger::new(both, 0);
     assert!(granted(limit.try_acquire(0, 2)).is_some());
     assert!(limit.release(10, 1));
     assert_eq!(limit.peek(10, 1), Ok(Some(100)), "the one is free, the other cools");
     assert!(limit.abort(20, 1));
     assert_eq!(start(limit.try_acquire(20, 1)), 20);
     assert_eq!(limit.clamp(0), 20);
-    let mut windows = AllOfLedger::new([SlidingLog::new(1, Duration::from_nanos(10)).into()], 0);
+    let mut windows = Ledger::new([SlidingLog::new(1, Duration::from_nanos(10)).into()], 0);
     assert!(!windows.abort(30, 1));
     assert_eq!(windows.clamp(0), 30);
 }

@@ -3,12 +3,11 @@
 use crate::common::granted;
 use fastrand::Rng;
 use rategate_core::adaptive::{Adaptation, AdaptiveConcurrency, Bounds, Method, Outcome};
-use rategate_core::all_of::{AllOf, AllOfLedger};
+use rategate_core::all_of::AllOf;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::error::{ExceedsCapacity, LimitError};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::portable::RestoreContext;
 use rategate_core::saved::restore;
 use rategate_core::verdict::{Grant, Verdict};
@@ -27,7 +26,7 @@ fn in_flight_never_exceeds_the_limit_of_the_moment() {
             match random.u64(0..=9) {
                 0 => {
                     max = random.u64(1..=6);
-                    limit.reconfigure(now_ns, Concurrency::new(max));
+                    limit.reconfigure(now_ns, Concurrency::new(max)).unwrap();
                 }
                 1..=4 if in_flight > 0 => {
                     let ended = random.u64(1..=in_flight);
@@ -78,7 +77,7 @@ fn some_bounds(random: &mut Rng) -> Bounds {
     Bounds::new(floor, first, first + random.u32(0..=30))
 }
 
-fn limit_of(limit: &Ledger<AdaptiveConcurrency>, now_ns: u64) -> u64 {
+fn limit_of(limit: &Ledger, now_ns: u64) -> u64 {
     limit.max_in_flight(now_ns).unwrap()
 }
 
@@ -103,7 +102,7 @@ fn a_limit_that_follows_measurements_stays_within_its_bounds() {
             match random.u64(0..=99) {
                 0 => {
                     bounds = some_bounds(&mut random);
-                    limit.reconfigure(now_ns, policy(bounds));
+                    limit.reconfigure(now_ns, policy(bounds)).unwrap();
                 }
                 1..=50 if !open.is_empty() => {
                     let grant = open.swap_remove(random.usize(..open.len()));
@@ -152,7 +151,7 @@ fn a_limit_that_follows_measurements_stays_within_its_bounds() {
 }
 
 /// Takes all that fits again and again, each for 10 ms, until an instant.
-fn busy<L: Limit>(limit: &mut L, from_ns: u64, until_ns: u64) -> u64 {
+fn busy(limit: &mut Ledger, from_ns: u64, until_ns: u64) -> u64 {
     let mut now_ns = from_ns;
     while now_ns < until_ns {
         let mut open = Vec::new();
@@ -186,7 +185,7 @@ fn what_was_found_is_forgotten_after_ten_minutes_and_kept_over_a_restart() {
         let saved = limit.save(idle_ns + MINUTE_NS);
         for (minutes, expected) in [(8, found), (9, 5)] {
             let since = RestoreContext { now_ns: 20 * MINUTE_NS, elapsed_ns: minutes * MINUTE_NS };
-            let restored = restore(&policy, &saved, since).unwrap();
+            let restored = restore(policy, &saved, since).unwrap();
             assert_eq!(limit_of(&restored, 20 * MINUTE_NS), expected, "{method:?}");
         }
 
@@ -204,7 +203,7 @@ fn a_limit_beside_others_follows_measurements() {
     let both = AllOf::default()
         .and(Gcra::per_second(10_000).burst(1_000))
         .and(AdaptiveConcurrency::new(1, 100));
-    let mut limit = AllOfLedger::new(both, 0);
+    let mut limit = Ledger::new(both, 0);
     let until_ns = busy(&mut limit, 0, 2_000_000_000);
     let mut in_flight = 0;
     while granted(limit.try_acquire(until_ns, 1)).is_some() {

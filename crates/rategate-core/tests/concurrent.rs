@@ -1,122 +1,35 @@
-//! Tests that lock-free forms keep their policies' contracts: scenario files, with the ledger as
-//! the oracle.
+//! Tests that lock-free forms keep their policies' contracts, with the ledger as the oracle. The
+//! scenario files are played on limiters, whose tries take the lock-free forms too.
 
 use std::cell::Cell;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::common::with_lock_free::{FromScenario, WithLockFree};
+use crate::common::with_lock_free::{Open, WithLockFree};
 use crate::common::{MS, S, US};
 use fastrand::Rng;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::calendar::{Calendar, Grid, Window};
+use rategate_core::concurrent::LockFreeVerdict;
 use rategate_core::concurrent::two_timeline::{MARGIN, REFRESH};
-use rategate_core::concurrent::{Concurrent, HasLockFree, LockFree, LockFreeVerdict};
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Verdict;
-use rategate_testkit::clock::VirtualClock;
-use rategate_testkit::report::Report;
-use rategate_testkit::scenario::Scenario;
-use rategate_testkit::{suite, world};
-
-const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/scenarios");
-
-impl FromScenario for Gcra {
-    fn of(policy: &AnyPolicy) -> Option<Self> {
-        if let AnyPolicy::Gcra(policy) = policy { Some(*policy) } else { None }
-    }
-}
-
-impl FromScenario for SlidingLog {
-    fn of(policy: &AnyPolicy) -> Option<Self> {
-        if let AnyPolicy::SlidingLog(policy) = policy { Some(*policy) } else { None }
-    }
-}
-
-impl FromScenario for FixedWindow {
-    fn of(policy: &AnyPolicy) -> Option<Self> {
-        if let AnyPolicy::FixedWindow(policy) = policy { Some(*policy) } else { None }
-    }
-}
-
-impl FromScenario for TwoTimeline {
-    fn of(policy: &AnyPolicy) -> Option<Self> {
-        if let AnyPolicy::TwoTimeline(policy) = policy { Some(*policy) } else { None }
-    }
-}
-
-impl FromScenario for AnyPolicy {
-    fn of(policy: &AnyPolicy) -> Option<Self> {
-        Some(*policy)
-    }
-}
-
-fn played<P: FromScenario>(scenario: &Scenario, policy: P) -> Report {
-    let subject = WithLockFree::new(policy, scenario.clock_start_ns);
-    world::run_with(scenario, &VirtualClock::new(scenario.clock_start_ns), subject)
-}
-
-/// S3.8: every scenario file with one limit passes on that limit's lock-free form, with the same
-/// story as on the ledger alone, byte for byte.
-#[test]
-fn every_scenario_passes_on_the_lock_free_forms() {
-    let all = suite::each(SCENARIOS, |name, scenario| {
-        let report = match scenario.limits.as_slice() {
-            [AnyPolicy::Gcra(policy)] => played(&scenario, *policy),
-            [AnyPolicy::SlidingLog(policy)] => played(&scenario, *policy),
-            [AnyPolicy::TwoTimeline(policy)] => played(&scenario, *policy),
-            [AnyPolicy::FixedWindow(policy)] => played(&scenario, *policy),
-            [_] => return Err("a policy that has no lock-free form alone"),
-            _ => return Err("several limits, which have a lock-free form of their own"),
-        };
-        assert!(report.passed(), "{name}: {:#?}", report.mismatches);
-        let expected = world::run(&scenario).to_json();
-        assert_eq!(report.to_json(), expected, "{name}");
-        // Chosen at run time, the policy has the same form.
-        let report = played(&scenario, scenario.limits[0]);
-        assert_eq!(report.to_json(), expected, "{name}");
-        Ok(())
-    });
-    let all = all.unwrap();
-    assert!(all.played.len() > 12, "{all:?}");
-    all.record("lock-free").unwrap();
-}
-
-/// Scenarios with several limits pass too, and those with single limits as one of several.
-#[test]
-fn every_scenario_passes_on_the_lock_free_form_of_several() {
-    let mut on_lock_free = 0;
-    let all = suite::each(SCENARIOS, |name, scenario| {
-        if scenario.limits.iter().any(|limit| matches!(limit, AnyPolicy::Pacer(_))) {
-            return Err("a pacer, whose first permit depends on the callers");
-        }
-        let start_ns = scenario.clock_start_ns;
-        let subject = WithLockFree::all_of(scenario.limits.iter().copied(), start_ns);
-        on_lock_free += u64::from(subject.is_open(start_ns));
-        let report = world::run_with(&scenario, &VirtualClock::new(start_ns), subject);
-        assert!(report.passed(), "{name}: {:#?}", report.mismatches);
-        assert_eq!(report.to_json(), world::run(&scenario).to_json(), "{name}");
-        Ok(())
-    });
-    assert!(on_lock_free > 4, "{on_lock_free}");
-    all.unwrap().record("several").unwrap();
-}
 
 /// Applies the same calls to both limits and checks that the results agree.
-fn assert_same_history<P: HasLockFree>(
+fn assert_same_history<P: Copy + Into<AnyPolicy>>(
     seed: u64,
     start_ns: u64,
     policies: &[P],
     steps_ns: &[u64],
 ) -> u64 {
     let mut random = Rng::with_seed(seed);
-    let mut plain = Ledger::new(policies[0].clone(), start_ns);
-    let mut with_lock_free = WithLockFree::new(policies[0].clone(), start_ns);
+    let policies: Vec<AnyPolicy> = policies.iter().map(|&policy| policy.into()).collect();
+    let mut plain = Ledger::new(policies[0], start_ns);
+    let mut with_lock_free = WithLockFree::new(policies[0].into(), start_ns);
     let mut now_ns = start_ns;
     let mut tickets = Vec::new();
     for step in 0..300 {
@@ -143,8 +56,8 @@ fn assert_same_history<P: HasLockFree>(
             }
             16 => {
                 let policy = random.choice([0, policies.len() - 1]).unwrap();
-                plain.reconfigure(now_ns, policies[policy].clone());
-                with_lock_free.set(now_ns, policies[policy].clone());
+                plain.reconfigure(now_ns, policies[policy]).unwrap();
+                with_lock_free.set(now_ns, policies[policy]);
             }
             17 | 18 => {
                 assert_eq!(
@@ -181,6 +94,7 @@ fn same<E: std::fmt::Debug + PartialEq>(
     }
 }
 
+/// S3.8: the words of a bucket decide as its ledger does.
 #[test]
 fn the_bucket_answers_as_the_ledger_alone() {
     let gcra = |rate: &str, burst| Gcra::new(rate.parse().unwrap(), burst).unwrap();
@@ -317,7 +231,8 @@ fn the_spaced_timelines_answer_as_the_ledger_alone() {
     assert!(lock_free_count > 50_000, "{lock_free_count}");
 }
 
-/// A change to another kind starts afresh, behind the lock until a new form is made.
+/// A change to another kind starts as used up as the old one was, behind the lock until a new form
+/// is made.
 #[test]
 fn a_policy_chosen_at_run_time_answers_as_the_ledger_alone() {
     let gcra = |rate: &str, burst| -> AnyPolicy {
@@ -408,7 +323,8 @@ fn spaced_starts_are_stamped_afresh() {
 /// end the call is still denied.
 #[test]
 fn a_lock_free_retry_is_exact_at_any_rate() {
-    fn check<P: HasLockFree>(policy: P) {
+    fn check(policy: impl Into<AnyPolicy>) {
+        let policy = policy.into();
         let context = format!("{policy:?}");
         let lock_free = Ledger::new(policy, 0).lock_free(0);
         let mut now_ns = 10_000_000_000;
@@ -473,7 +389,7 @@ fn a_change_reads_the_clock_behind_all_grants() {
         assert!(matches!(lock_free.try_acquire(|| 5_000, 1), LockFreeVerdict::Granted { .. }));
         1_000
     };
-    ledger.change(&lock_free, read_ns, bucket("10/us", 10));
+    ledger.change(&lock_free, read_ns, bucket("10/us", 10)).unwrap();
     assert_eq!(lock_free.remaining(5_000), Some(9));
 }
 
@@ -499,7 +415,7 @@ fn what_has_left_a_log_is_not_found_by_an_earlier_reading() {
 #[test]
 fn forfeited_time_costs_no_lock_free_form() {
     let strict = TwoTimeline::new("1000003/s".parse().unwrap(), Mode::Strict, None);
-    let mut with_lock_free = WithLockFree::new(strict, 0);
+    let mut with_lock_free = WithLockFree::new(strict.into(), 0);
     let day_ns = 86_400 * S;
     for day in 1..=40 {
         let Ok(Verdict::Granted(grant)) = with_lock_free.try_acquire(day * day_ns, 1) else {

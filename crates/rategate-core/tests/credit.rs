@@ -5,18 +5,16 @@
 
 use std::time::Duration;
 
-use crate::common::{MS, S};
+use crate::common::{MS, S, policy};
 use fastrand::Rng;
-use rategate_core::any_policy::{AnyPolicy, AnyTimed};
+use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::commit_log::CommitLog;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::pacer::Pacer;
-use rategate_core::policy::Policy;
 use rategate_core::rate::Rate;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::slow_start::SlowStart;
@@ -26,7 +24,7 @@ use rategate_core::verdict::{Grant, Verdict};
 const PERIOD_NS: u64 = 1_000;
 const MAX_PERMITS: u64 = 6;
 
-fn granted<P: Policy>(limit: &mut Ledger<P>, now_ns: u64, permits: u64) -> Option<Grant> {
+fn granted(limit: &mut Ledger, now_ns: u64, permits: u64) -> Option<Grant> {
     match limit.try_acquire(now_ns, permits) {
         Ok(Verdict::Granted(grant)) => Some(grant),
         _ => None,
@@ -64,8 +62,8 @@ fn policies() -> Vec<AnyPolicy> {
     ]
 }
 
-fn slow(policy: impl Into<AnyTimed>) -> AnyPolicy {
-    SlowStart::new(policy.into(), Duration::from_nanos(PERIOD_NS)).unwrap().into()
+fn slow(policy: impl Into<AnyPolicy>) -> AnyPolicy {
+    SlowStart::new(policy, Duration::from_nanos(PERIOD_NS)).unwrap().into()
 }
 
 /// A fresh limit has no permits out, and stays fresh.
@@ -74,9 +72,10 @@ fn a_fresh_limit_takes_nothing_back() {
     for policy in policies() {
         for now_ns in [0, 5 * S] {
             let mut limit = Ledger::new(policy, now_ns);
-            let (state, max) = (limit.state().clone(), limit.remaining(now_ns));
+            let (state, max) = (limit.limits().only().cloned(), limit.remaining(now_ns));
             assert_eq!(limit.credit(now_ns, 3), 0, "{policy:?}");
-            assert_eq!((limit.state(), limit.remaining(now_ns)), (&state, max), "{policy:?}");
+            assert_eq!(limit.limits().only(), state.as_ref(), "{policy:?}");
+            assert_eq!(limit.remaining(now_ns), max, "{policy:?}");
         }
     }
 }
@@ -206,7 +205,7 @@ fn a_limit_is_as_full_as_what_is_out_says() {
             now_ns += random.choice([0, 1, 40, 170, 600, 1_300]).unwrap();
             let (permits, gives) = (random.u64(1..=4), random.u64(0..=2) == 0);
             for (limit, model) in &mut limits {
-                let context = format!("seed {seed}, call {call}, {:?}: {model:?}", limit.policy());
+                let context = format!("seed {seed}, call {call}, {:?}: {model:?}", policy(&limit));
                 model.pass(now_ns);
                 if gives {
                     assert_eq!(limit.credit(now_ns, permits), model.credit(permits), "{context}");
@@ -330,10 +329,10 @@ fn a_bucket_that_earns_nothing() {
     let rate: Rate = "1/s".parse().unwrap();
     let mut limit = Ledger::new(bucket(rate), 0);
     assert!(granted(&mut limit, 0, 3).is_some());
-    limit.reconfigure(0, bucket(Rate::NEVER));
+    limit.reconfigure(0, bucket(Rate::NEVER)).unwrap();
     assert_eq!(limit.fresh_at_ns(5 * S), None);
     assert_eq!(limit.credit(5 * S, 2), 2);
-    limit.reconfigure(9 * S, bucket(rate));
+    limit.reconfigure(9 * S, bucket(rate)).unwrap();
     assert_eq!(limit.remaining(9 * S), 2);
     assert_eq!(limit.credit(9 * S + S / 2, 2), 1, "half of the permit still fits");
     assert_eq!(limit.fresh_at_ns(9 * S + S / 2), Some(9 * S + S / 2));

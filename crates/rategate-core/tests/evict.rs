@@ -3,17 +3,15 @@
 
 use std::time::Duration;
 
-use crate::common::{MS, S};
+use crate::common::{MS, S, policy};
 use fastrand::Rng;
 use rategate_core::adaptive::AdaptiveRate;
-use rategate_core::any_policy::{AnyPolicy, AnyTimed};
+use rategate_core::any_policy::{AnyPolicy, Member};
 use rategate_core::commit_log::CommitLog;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
-use rategate_core::policy::Policy;
 use rategate_core::refund::RefundEpoch;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::slow_start::SlowStart;
@@ -27,7 +25,7 @@ fn policies(random: &mut Rng) -> AnyPolicy {
     let (permits, period_ns) = (random.u64(1..=6), random.choice([7, MS, S]).unwrap());
     match random.u64(0..=10) {
         9 | 10 => {
-            let bucket = Gcra::new(rate.parse().unwrap(), permits).unwrap().into();
+            let bucket = AnyPolicy::from(Gcra::new(rate.parse().unwrap(), permits).unwrap());
             let log = SlidingLog::new(permits, Duration::from_nanos(period_ns)).into();
             slow(random.choice([bucket, log]).unwrap(), period_ns).into()
         }
@@ -51,7 +49,7 @@ fn policies(random: &mut Rng) -> AnyPolicy {
 }
 
 /// Returns a limit with a slow start of so many nanoseconds.
-fn slow(policy: AnyTimed, period_ns: u64) -> SlowStart<AnyTimed> {
+fn slow(policy: impl Into<AnyPolicy>, period_ns: u64) -> SlowStart {
     SlowStart::new(policy, Duration::from_nanos(period_ns)).unwrap()
 }
 
@@ -72,7 +70,7 @@ fn forgetting_never_changes_a_decision() {
         let context = format!("seed {seed}, {policy:?}");
         for _ in 0..60 {
             now_ns += random.u64(0..=step);
-            if policy.is_as_fresh(parted.state(), now_ns) {
+            if parted.clone().is_as_fresh(now_ns) {
                 parted = Ledger::new(policy, now_ns);
                 evicted += 1;
             } else {
@@ -131,18 +129,15 @@ fn a_limit_is_evicted_when_its_time_has_come() {
         (FixedWindow::new(2, Duration::from_nanos(S), Anchor::Epoch).into(), S),
         (CommitLog::new(2, Duration::from_nanos(S)).into(), S + 2_000),
         // A period after the second by its slow clock.
-        (
-            slow(SlidingLog::new(2, Duration::from_nanos(S)).into(), S).into(),
-            2 * S + 450 * MS + 1_000,
-        ),
+        (slow(SlidingLog::new(2, Duration::from_nanos(S)), S).into(), 2 * S + 450 * MS + 1_000),
     ];
     for (policy, fresh_ns) in cases {
         let mut limit = Ledger::new(policy, 1_000);
-        assert!(policy.is_as_fresh(limit.state(), 1_000), "{policy:?}");
+        assert!(limit.is_as_fresh(1_000), "{policy:?}");
         let _ = limit.try_acquire(1_000, 2).unwrap();
         limit.release(2_000, 2);
-        assert!(!policy.is_as_fresh(limit.state(), fresh_ns - 1), "{policy:?}");
-        assert!(policy.is_as_fresh(limit.state(), fresh_ns), "{policy:?}");
+        assert!(!limit.is_as_fresh(fresh_ns - 1), "{policy:?}");
+        assert!(limit.is_as_fresh(fresh_ns), "{policy:?}");
     }
 }
 
@@ -154,9 +149,9 @@ struct Pair {
 }
 
 /// Two ledgers with the same numbers, one of which is dropped and made anew whenever it may be.
-struct Evicting<P: Policy> {
-    kept: Ledger<P>,
-    parted: Ledger<P>,
+struct Evicting {
+    kept: Ledger,
+    parted: Ledger,
     grants: Vec<Pair>,
     changes: u32,
     evicted: u32,
@@ -165,8 +160,8 @@ struct Evicting<P: Policy> {
     now_ns: u64,
 }
 
-impl<P: Policy> Evicting<P> {
-    fn new(policy: P, now_ns: u64) -> Self {
+impl Evicting {
+    fn new(policy: AnyPolicy, now_ns: u64) -> Self {
         let kept = Ledger::new(policy, now_ns);
         let parted = kept.clone();
         let (grants, changes, evicted, came_back) = (Vec::new(), 0, 0, 0);
@@ -176,10 +171,9 @@ impl<P: Policy> Evicting<P> {
     fn pass(&mut self, ns: u64) {
         self.now_ns += ns;
         if self.parted.may_be_evicted(self.now_ns) {
-            let policy = self.parted.policy().clone();
-            let fresh = policy.fresh(self.now_ns);
+            let fresh = Member::fresh(policy(&self.parted), self.now_ns);
             let epoch = RefundEpoch::after_changes(self.changes);
-            self.parted = Ledger::resumed(policy, fresh, epoch, self.now_ns);
+            self.parted = Ledger::resumed(fresh, epoch, self.now_ns);
             self.evicted += 1;
         }
         for grant in &mut self.grants {
@@ -231,21 +225,22 @@ impl<P: Policy> Evicting<P> {
     }
 
     /// Changes the numbers as a table does: a limit that is as good as fresh stays so.
-    fn change(&mut self, policy: &P) {
+    fn change(&mut self, policy: AnyPolicy) {
         self.changes += 1;
         for ledger in [&mut self.kept, &mut self.parted] {
             if ledger.is_as_fresh(self.now_ns) {
-                ledger.restart_as(self.now_ns, policy.clone());
+                ledger.restart_as(self.now_ns, policy);
             } else {
-                ledger.reconfigure(self.now_ns, policy.clone());
+                ledger.reconfigure(self.now_ns, policy).unwrap();
             }
         }
     }
 }
 
-fn evicts_unnoticed<P: Policy>(seed: u64, policies: &[P; 3], context: &mut (u32, u32)) {
+fn evicts_unnoticed<P: Into<AnyPolicy>>(seed: u64, policies: [P; 3], context: &mut (u32, u32)) {
+    let policies = policies.map(Into::<AnyPolicy>::into);
     let mut random = Rng::with_seed(seed);
-    let mut pair = Evicting::new(policies[0].clone(), random.choice([0, 5 * S]).unwrap());
+    let mut pair = Evicting::new(policies[0], random.choice([0, 5 * S]).unwrap());
     let step = random.choice([3, MS, S / 3, 3 * S]).unwrap();
     let changes_once_in = random.choice([15, 1_000]).unwrap();
     for call in 0..80 {
@@ -262,7 +257,7 @@ fn evicts_unnoticed<P: Policy>(seed: u64, policies: &[P; 3], context: &mut (u32,
                 pair.end(at, permits, random.u64(..3) == 0, &what);
             }
             _ if random.u64(..changes_once_in) == 0 => {
-                pair.change(&policies[random.choice([0, 1, 2]).unwrap()]);
+                pair.change(policies[random.choice([0, 1, 2]).unwrap()]);
             }
             _ => {
                 let kept = pair.kept.remaining(pair.now_ns);
@@ -288,19 +283,19 @@ fn evicting_credits_no_permit() {
             Gcra::new(random.choice(&rates).copied().unwrap().parse().unwrap(), random.u64(1..=6))
                 .unwrap()
         };
-        evicts_unnoticed(seed, &[bucket(), bucket(), bucket()], &mut buckets);
-        let mut slow_bucket = || slow(bucket().into(), period_ns);
-        evicts_unnoticed(seed, &[slow_bucket(), slow_bucket(), slow_bucket()], &mut slows);
+        evicts_unnoticed(seed, [bucket(), bucket(), bucket()], &mut buckets);
+        let mut slow_bucket = || slow(bucket(), period_ns);
+        evicts_unnoticed(seed, [slow_bucket(), slow_bucket(), slow_bucket()], &mut slows);
         let mut permits = || random.u64(1..=6);
         let mut log = || SlidingLog::new(permits(), Duration::from_nanos(period_ns)).compact();
-        evicts_unnoticed(seed, &[log(), log(), log()], &mut logs);
+        evicts_unnoticed(seed, [log(), log(), log()], &mut logs);
         let mut log = || SlidingLog::new(permits(), Duration::from_nanos(period_ns));
-        evicts_unnoticed(seed, &[log(), log(), log()], &mut logs);
-        let mut slow_log = || slow(log().into(), period_ns);
-        evicts_unnoticed(seed, &[slow_log(), slow_log(), slow_log()], &mut slows);
+        evicts_unnoticed(seed, [log(), log(), log()], &mut logs);
+        let mut slow_log = || slow(log(), period_ns);
+        evicts_unnoticed(seed, [slow_log(), slow_log(), slow_log()], &mut slows);
         let mut window =
             || FixedWindow::new(permits(), Duration::from_nanos(period_ns), Anchor::Epoch);
-        evicts_unnoticed(seed, &[window(), window(), window()], &mut windows);
+        evicts_unnoticed(seed, [window(), window(), window()], &mut windows);
     }
     for (evicted, came_back) in [buckets, logs, windows, slows] {
         assert!(evicted > 5_000 && came_back > 2_000, "{evicted} {came_back}");
@@ -316,7 +311,7 @@ fn a_state_alone_says_everything() {
     let mut ledger = Ledger::new(slow, S);
     let Verdict::Granted(old) = ledger.try_acquire(S, 10).unwrap() else { panic!() };
     assert!(ledger.quiescent_state(RefundEpoch::NONE, S).is_some());
-    ledger.reconfigure(S, fast);
+    ledger.reconfigure(S, fast).unwrap();
     let epoch = ledger.epoch();
     assert!(ledger.quiescent_state(epoch, 2 * S).is_none() && !ledger.may_be_evicted(11 * S - 1));
     assert_eq!(ledger.refund(2 * S, &old, 10), 0, "by numbers of before");

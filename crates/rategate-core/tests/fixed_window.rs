@@ -8,7 +8,6 @@ use fastrand::Rng;
 use rategate_core::error::{ExceedsCapacity, LimitError};
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::verdict::Verdict;
 use rategate_testkit::oracle::Grants;
 
@@ -108,18 +107,18 @@ fn a_change_keeps_the_count() {
     };
     let mut limit = Ledger::new(window(4, 1_000), 0);
     assert!(granted(limit.try_acquire(2_300, 3)).is_some());
-    limit.reconfigure(2_400, window(5, 100));
+    limit.reconfigure(2_400, window(5, 100)).unwrap();
     assert_eq!(limit.remaining(2_400), 2);
     assert_eq!(retry(limit.try_acquire(2_450, 3)), 50);
-    limit.reconfigure(2_460, window(2, 100));
+    limit.reconfigure(2_460, window(2, 100)).unwrap();
     assert_eq!(limit.remaining(2_460), 0);
     assert_eq!(limit.remaining(2_500), 2);
     // A window that had passed by then is not carried over.
-    limit.reconfigure(2_600, window(2, 5_000));
+    limit.reconfigure(2_600, window(2, 5_000)).unwrap();
     assert_eq!(limit.remaining(2_600), 2);
     let first = FixedWindow::new(2, Duration::from_micros(1), Anchor::FirstCall);
     assert!(granted(limit.try_acquire(2_600, 2)).is_some());
-    limit.reconfigure(2_700, first);
+    limit.reconfigure(2_700, first).unwrap();
     assert_eq!(retry(limit.try_acquire(2_700, 1)), 1_000, "a grid from the change on");
 }
 

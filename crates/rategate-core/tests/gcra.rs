@@ -7,7 +7,6 @@ use fastrand::Rng;
 use rategate_core::error::{ExceedsCapacity, LimitError};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::rate::Rate;
 use rategate_core::verdict::Verdict;
 use rategate_testkit::oracle::Grants;
@@ -264,7 +263,7 @@ fn a_change_keeps_what_is_left() {
             }
         }
         let now_ns = random.u64(17..=60);
-        limit.reconfigure(now_ns, Gcra::new(new, burst).unwrap());
+        limit.reconfigure(now_ns, Gcra::new(new, burst).unwrap()).unwrap();
 
         // In permits / p of the old rate; converted to the new one, rounded down.
         let (n, p) = fraction(new);
@@ -288,18 +287,18 @@ fn never_stops_the_clock_of_the_bucket() {
     let (paced, never) = (Gcra::new(rate("1/s"), 3).unwrap(), Gcra::new(Rate::NEVER, 3).unwrap());
     let mut limit = Ledger::new(paced, 0);
     assert!(granted(limit.try_acquire(0, 3)).is_some());
-    limit.reconfigure(S + S / 4, never);
+    limit.reconfigure(S + S / 4, never).unwrap();
     assert_eq!(limit.remaining(9 * S), 0);
     assert_eq!(limit.peek(9 * S, 1), Ok(None));
     assert_eq!(limit.peek(9 * S, 4), Err(ExceedsCapacity::new(4, 3)));
-    limit.reconfigure(100 * S, paced);
+    limit.reconfigure(100 * S, paced).unwrap();
     assert_eq!(limit.remaining(100 * S), 1);
     assert_eq!(limit.peek(100 * S, 2), Ok(Some(S - S / 4)));
 
-    limit.reconfigure(100 * S, Gcra::new(Rate::UNLIMITED, 3).unwrap());
+    limit.reconfigure(100 * S, Gcra::new(Rate::UNLIMITED, 3).unwrap()).unwrap();
     assert_eq!(start(limit.reserve(100 * S, u64::MAX, None)), 100 * S);
     assert_eq!(limit.remaining(100 * S), u64::MAX);
-    limit.reconfigure(100 * S, paced);
+    limit.reconfigure(100 * S, paced).unwrap();
     assert_eq!(limit.remaining(100 * S), 3);
 }
 

@@ -4,15 +4,14 @@
 
 use std::time::Duration;
 
-use crate::common::{S, granted, rate};
+use crate::common::{S, granted, part, rate};
 use fastrand::Rng;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::warm_up::WarmUp;
 
 /// A limit, and a caller that sleeps until its permits start.
 struct Caller {
-    limit: Ledger<WarmUp>,
+    limit: Ledger,
     now_ns: u64,
 }
 
@@ -42,10 +41,10 @@ impl Caller {
     }
 
     fn set_rate(&mut self, permits_per_second: &str) {
-        let old = *self.limit.policy();
+        let old = *part::<WarmUp>(&self.limit);
         let new = WarmUp::new(rate(permits_per_second), Duration::from_nanos(old.period_ns()));
         let new = new.unwrap().with_cold_factor(old.cold_factor()).unwrap();
-        self.limit.reconfigure(self.now_ns, new);
+        self.limit.reconfigure(self.now_ns, new).unwrap();
     }
 }
 

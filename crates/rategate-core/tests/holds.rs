@@ -6,17 +6,15 @@ use std::time::Duration;
 
 use crate::common::{S, retry};
 use fastrand::Rng;
-use rategate_core::all_of::{AllOf, AllOfLedger};
+use rategate_core::all_of::AllOf;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::commit_log::CommitLog;
 use rategate_core::concurrency::Concurrency;
-use rategate_core::concurrent::Concurrent;
 use rategate_core::debt::{Charged, Debt};
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
-use rategate_core::holds::{Committed, Hold, HoldVerdict, Holding};
+use rategate_core::holds::{Committed, Hold, HoldVerdict};
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::rate::Rate;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::{Denial, Grant, Settled, Verdict};
@@ -129,10 +127,10 @@ impl Rule {
 }
 
 /// Credits some permits at an instant, and returns how many came back.
-type Credit<L> = fn(&mut L, u64, u64) -> u64;
+type Credit = fn(&mut Ledger, u64, u64) -> u64;
 
 /// Plays random stories against the rule, and compares every decision and every wait.
-fn agrees<L: Holding>(rules: &[Rule], new: impl Fn() -> L, credit: Option<Credit<L>>, seed: u64) {
+fn agrees(rules: &[Rule], new: impl Fn() -> Ledger, credit: Option<Credit>, seed: u64) {
     let mut rng = Rng::with_seed(seed);
     let (mut made, mut returned, mut late, mut denied_by_hold) = (0, 0, 0, 0);
     for _ in 0..300 {
@@ -262,21 +260,21 @@ fn several_limits_decide_as_if_the_cost_had_been_known() {
     let rules = [Rule::Bucket(1, 50, 30), Rule::Log(40, 2_000)];
     let bucket = Gcra::new(rate(1, 50), 30).unwrap();
     let both = AllOf::default().and(bucket).and(log(40, 2_000));
-    agrees(&rules, || AllOfLedger::new(both.clone(), 0), None, 4);
+    agrees(&rules, || Ledger::new(both.clone(), 0), None, 4);
 }
 
 fn rate(permits: u64, period_ns: u64) -> Rate {
     Rate::new(permits, Duration::from_nanos(period_ns)).unwrap()
 }
 
-fn granted<L: Limit>(limit: &mut L, now_ns: u64, permits: u64) -> Grant {
+fn granted(limit: &mut Ledger, now_ns: u64, permits: u64) -> Grant {
     match limit.try_acquire(now_ns, permits).unwrap() {
         Verdict::Granted(grant) => grant,
         Verdict::Denied(denial) => panic!("{permits} at {now_ns}: {denial:?}"),
     }
 }
 
-fn held<L: Holding>(limit: &mut L, now_ns: u64, permits: u64, ttl_ns: u64) -> Hold {
+fn held(limit: &mut Ledger, now_ns: u64, permits: u64, ttl_ns: u64) -> Hold {
     match limit.try_hold(now_ns, permits, ttl_ns).unwrap() {
         HoldVerdict::Held(hold) => hold,
         HoldVerdict::Denied(denial) => panic!("{permits} at {now_ns}: {denial:?}"),
@@ -369,10 +367,9 @@ fn a_hold_keeps_the_lock_free_form_closed_and_its_end_opens_it() {
     held(&mut limit, 0, 10, 500);
     assert!(!limit.may_be_evicted(499));
     let lock_free = limit.lock_free(499);
-    let is_open = |limit: &mut Ledger<Gcra>, now_ns| {
+    let is_open = |limit: &mut Ledger, now_ns| {
         limit.open(&lock_free, now_ns);
-        limit.seed(&lock_free);
-        rategate_core::concurrent::LockFree::remaining(&lock_free, now_ns)
+        lock_free.remaining(now_ns)
     };
     assert_eq!(is_open(&mut limit, 499), None);
     assert_eq!(is_open(&mut limit, 500), Some(10));
@@ -384,7 +381,7 @@ fn a_change_of_the_rate_keeps_what_comes_back() {
     let hold = held(&mut limit, 0, 60, 600 * S);
     granted(&mut limit, 10 * S, 40);
     // 90 are in use. Ten of the 60 have been earned back, and would have been without them.
-    limit.reconfigure(10 * S, Gcra::per_second(2).burst(100));
+    limit.reconfigure(10 * S, Gcra::per_second(2).burst(100)).unwrap();
     assert_eq!(limit.remaining(10 * S), 10);
     let committed = limit.commit(10 * S, hold, 0, FORGOTTEN);
     let Committed::InTime(Settled::Back { permits }) = committed else { panic!("{committed:?}") };
@@ -425,7 +422,7 @@ fn a_denied_reservation_and_the_status_know_when_holds_end() {
     held(&mut limit, 0, 8, 60 * S);
     assert_eq!(retry(limit.reserve(0, 6, Some(S))), 3 * S);
     let both = AllOf::default().and(Gcra::per_second(1).burst(10)).and(log(20, S));
-    let mut limit = AllOfLedger::new(both, 0);
+    let mut limit = Ledger::new(both, 0);
     held(&mut limit, 0, 2, S);
     held(&mut limit, 0, 8, 60 * S);
     assert_eq!(retry(limit.reserve(0, 6, Some(S))), 3 * S);
@@ -523,7 +520,7 @@ fn a_refund_of_a_later_grant_takes_nothing_from_earlier_holds() {
 fn refunds_of_several_limits_work_beside_and_after_holds() {
     let both: [AnyPolicy; 2] =
         [Gcra::per_second(1).burst(10).into(), log(100, 3_600_000_000_000).into()];
-    let mut limit = AllOfLedger::new(both, 0);
+    let mut limit = Ledger::new(both, 0);
     let hold = held(&mut limit, 0, 5, 60 * S);
     // The bucket has made up for the hold by then, and the log has not: they differ.
     limit.pass_to(50 * S);

@@ -7,18 +7,18 @@ use std::mem::discriminant;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::common::{MS, S, granted, retry, slowed, start};
+use crate::common::{MS, S, granted, policy, rate, retry, slowed, start};
 use fastrand::Rng;
 use rategate_core::adaptive::AdaptiveRate;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::commit_log::CommitLog;
 use rategate_core::concurrency::Concurrency;
+use rategate_core::debt::Debt;
 use rategate_core::error::LimitError;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::pacer::Pacer;
 use rategate_core::rate::Rate;
 use rategate_core::ratio::Ratio;
@@ -92,12 +92,12 @@ fn timeless() -> [AnyPolicy; 2] {
     [Concurrency::new(3).into(), BackfillPool::new(3, Ratio::ONE, None).unwrap().into()]
 }
 
-fn shown(limit: &Ledger<AnyPolicy>) -> String {
+fn shown(limit: &Ledger) -> String {
     format!("{limit:?}")
 }
 
 /// Drives each policy through a random mixture of calls, and checks `law` before each.
-fn walk(seeds: u64, cancels: bool, law: impl Fn(&str, &Ledger<AnyPolicy>, u64, u64)) {
+fn walk(seeds: u64, cancels: bool, law: impl Fn(&str, &Ledger, u64, u64)) {
     for seed in 1..=seeds {
         let mut random = Rng::with_seed(seed);
         for policy in policies(&mut random) {
@@ -147,7 +147,7 @@ fn the_first_grant_is_at_once() {
 /// passes, equality included, and one nanosecond sooner it does not. Peeking agrees.
 #[test]
 fn every_denial_carries_the_exact_wait() {
-    let law = |what: &str, limit: &Ledger<AnyPolicy>, now_ns: u64, permits: u64| {
+    let law = |what: &str, limit: &Ledger, now_ns: u64, permits: u64| {
         let now_ns = limit.clamp(now_ns);
         let peeked = limit.peek(now_ns, permits);
         let Ok(verdict) = limit.clone().try_acquire(now_ns, permits) else {
@@ -173,7 +173,7 @@ fn every_denial_carries_the_exact_wait() {
 /// denial is exact too, and every grant carries start, wait and remainder.
 #[test]
 fn a_bounded_wait_is_kept_or_denied_exactly() {
-    let law = |what: &str, limit: &Ledger<AnyPolicy>, now_ns: u64, permits: u64| {
+    let law = |what: &str, limit: &Ledger, now_ns: u64, permits: u64| {
         let now_ns = limit.clamp(now_ns);
         let Ok(Verdict::Granted(free)) = limit.clone().reserve(now_ns, permits, None) else {
             return;
@@ -196,7 +196,7 @@ fn a_bounded_wait_is_kept_or_denied_exactly() {
 /// X5.5: the remainder is the maximum that a try can take: that many pass, one more does not.
 #[test]
 fn what_remains_is_what_a_try_can_take() {
-    let law = |what: &str, limit: &Ledger<AnyPolicy>, now_ns: u64, _: u64| {
+    let law = |what: &str, limit: &Ledger, now_ns: u64, _: u64| {
         let remaining = limit.remaining(now_ns);
         if remaining > 0 {
             let grant = granted(limit.clone().try_acquire(now_ns, remaining));
@@ -212,7 +212,7 @@ fn what_remains_is_what_a_try_can_take() {
 /// A denial, zero permits, an impossible request and a peek leave no trace; zero permits pass.
 #[test]
 fn what_takes_nothing_leaves_no_trace() {
-    let law = |what: &str, limit: &Ledger<AnyPolicy>, now_ns: u64, permits: u64| {
+    let law = |what: &str, limit: &Ledger, now_ns: u64, permits: u64| {
         let before = shown(limit);
         let mut limit = limit.clone();
         for answer in [limit.try_acquire(now_ns, 0), limit.reserve(now_ns, 0, Some(0))] {
@@ -243,7 +243,7 @@ fn what_takes_nothing_leaves_no_trace() {
 /// X5.3: a clock that goes backwards counts as the newest reading that left a trace.
 #[test]
 fn going_backwards_earns_nothing() {
-    let law = |what: &str, limit: &Ledger<AnyPolicy>, now_ns: u64, permits: u64| {
+    let law = |what: &str, limit: &Ledger, now_ns: u64, permits: u64| {
         let newest_ns = limit.clamp(0);
         for earlier_ns in [0, now_ns.min(newest_ns) / 2, newest_ns.saturating_sub(1)] {
             let (mut early, mut newest) = (limit.clone(), limit.clone());
@@ -268,15 +268,15 @@ fn going_backwards_earns_nothing() {
 /// X5.3: every verb that carries a reading advances the clock, not only grants.
 #[test]
 fn every_reading_counts() {
-    let policy = SlidingLog::new(1, Duration::from_nanos(100));
-    let readers: [fn(&mut Ledger<SlidingLog>); 4] = [
+    let log = SlidingLog::new(1, Duration::from_nanos(100));
+    let readers: [fn(&mut Ledger); 4] = [
         |limit| assert!(!limit.release(50, 1)),
         |limit| assert!(!limit.abort(50, 1)),
         |limit| assert!(!limit.refill(50, 1)),
-        |limit| limit.reconfigure(50, *limit.policy()),
+        |limit| limit.reconfigure(50, policy(limit)).unwrap(),
     ];
     for read in readers {
-        let mut limit = Ledger::new(policy, 0);
+        let mut limit = Ledger::new(log, 0);
         read(&mut limit);
         assert_eq!(limit.clamp(0), 50);
         assert_eq!(limit.opening_from(0, NonZeroU64::MIN).unwrap().start_ns, 50);
@@ -459,7 +459,7 @@ fn promises_survive_a_change() {
             let promised: Vec<_> =
                 (0..8).filter_map(|_| granted(limit.reserve(0, 1, None))).collect();
             let now_ns = random.u64(0..=40);
-            limit.reconfigure(now_ns, new);
+            limit.reconfigure(now_ns, new).unwrap();
             assert!(new.can_follow(&old).is_ok());
             let live = promised.iter().filter(|grant| grant.start_ns > now_ns).count();
             assert_eq!(limit.promised(), live, "seed {seed}: {old:?}");
@@ -493,7 +493,7 @@ fn a_change_to_the_same_numbers_changes_nothing() {
                 now_ns += random.choice([0, 1, 9, 50]).unwrap();
                 let _ = limit.try_acquire(now_ns, random.u64(1..=2));
                 let mut lock_free = limit.clone();
-                limit.reconfigure(now_ns, policy);
+                limit.reconfigure(now_ns, policy).unwrap();
                 for later_ns in [now_ns, now_ns + 3, now_ns + 40] {
                     let what = format!("seed {seed} at {later_ns}: {policy:?}");
                     assert_eq!(limit.remaining(later_ns), lock_free.remaining(later_ns), "{what}");
@@ -563,25 +563,59 @@ fn the_end_of_the_clock_wraps_nothing() {
     }
 }
 
-/// X5.4: each policy is a type of its own; a live limit keeps it, and only its numbers change.
+/// X5.4: a live limit may become any other one, but for those on operations in flight, whose permits
+/// come back by another way.
 #[test]
-fn a_live_limit_keeps_its_policy() {
+fn operations_in_flight_stay_operations_in_flight() {
     let mut random = Rng::with_seed(7);
     let log = AnyPolicy::from(CommitLog::new(3, Duration::from_nanos(100)));
     let kinds: Vec<AnyPolicy> =
         policies(&mut random).into_iter().chain(timeless()).chain([log]).collect();
     for one in &kinds {
         for other in &kinds {
-            let same = match (one, other) {
-                (AnyPolicy::SlowStart(one), AnyPolicy::SlowStart(other)) => {
-                    discriminant(one.policy()) == discriminant(other.policy())
-                }
-                _ => discriminant(one) == discriminant(other),
-            };
-            let expected = if same { Ok(()) } else { Err(LimitError::OtherPolicy) };
+            let same = discriminant(one) == discriminant(other);
+            let counts_in_flight = one.counts_in_flight() || other.counts_in_flight();
+            let refused = counts_in_flight && !same;
+            let expected = if refused { Err(LimitError::OtherPolicy) } else { Ok(()) };
             assert_eq!(one.can_follow(other), expected);
+            let mut limit = Ledger::new(*other, 0);
+            assert_eq!(limit.reconfigure(7, *one), expected);
+            assert_eq!(policy(&limit), if refused { *other } else { *one });
         }
     }
+}
+
+/// Another policy begins as used up as the one before it was, rounded up, and promises are kept.
+#[test]
+fn another_policy_begins_as_used_up() {
+    let period = Duration::from_nanos(100);
+    let window = FixedWindow::new(10, period, Anchor::FirstCall);
+    let mut limit = Ledger::new(window, 0);
+    assert!(granted(limit.try_acquire(0, 7)).is_some());
+    let mut same = limit.clone();
+    same.reconfigure(50, SlidingLog::new(10, period)).unwrap();
+    assert_eq!((same.remaining(50), same.remaining(149), same.remaining(150)), (3, 3, 10));
+    let mut fewer = limit.clone();
+    fewer.reconfigure(50, Gcra::new(rate("1/10ns"), 4).unwrap()).unwrap();
+    assert_eq!((fewer.remaining(50), fewer.remaining(60)), (1, 2), "seven tenths of 4 are 2.8");
+    let mut more = limit.clone();
+    more.reconfigure(50, SlidingLog::new(1_000, period)).unwrap();
+    assert_eq!(more.remaining(50), 300);
+
+    // An unused one begins unused, and one in debt begins with nothing left.
+    let mut unused = Ledger::new(window, 0);
+    unused.reconfigure(50, Gcra::spaced(rate("1/10ns"))).unwrap();
+    assert!(unused.is_as_fresh(50));
+    limit.charge(10, 90, Debt::CARRIED).unwrap();
+    limit.reconfigure(50, SlidingLog::new(6, period)).unwrap();
+    assert_eq!((limit.remaining(50), limit.debt(50)), (0, 0));
+
+    // A promise stays one, and the rest counts around it.
+    let mut limit = Ledger::new(SlidingLog::new(2, period), 0);
+    assert_eq!([0; 3].map(|now_ns| start(limit.reserve(now_ns, 1, None))), [0, 0, 100]);
+    limit.reconfigure(20, window).unwrap();
+    assert_eq!((limit.promised(), limit.remaining(20)), (1, 0));
+    assert_eq!([9, 1, 1].map(|permits| start(limit.reserve(20, permits, None))), [120, 120, 220]);
 }
 
 /// A denial names no wait where time alone cannot help and an act of a caller is needed.

@@ -7,9 +7,8 @@ use crate::common::S;
 use fastrand::Rng;
 use rategate_core::debt::Debt;
 use rategate_core::gcra::Gcra;
-use rategate_core::holds::{Committed, Hold, HoldVerdict, Holding as _};
+use rategate_core::holds::{Committed, Hold, HoldVerdict};
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit as _;
 use rategate_core::verdict::Verdict;
 
 /// A permit takes this long.
@@ -71,7 +70,7 @@ impl Story {
     }
 }
 
-fn bucket() -> Ledger<Gcra> {
+fn bucket() -> Ledger {
     Ledger::new(Gcra::per_second(S / PERMIT_NS).burst(BURST), 0)
 }
 

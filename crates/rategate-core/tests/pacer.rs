@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::common::{MS, Profile, S, US, fraction, granted, rate, retry, start};
 use fastrand::Rng;
+use rategate_core::any_policy::Member;
 use rategate_core::error::ExceedsCapacity;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::pacer::{DEFAULT_CATCH_UP_NS, DEFAULT_MIN_SLEEP_NS, Pacer, State};
 use rategate_core::policy::{Policy, Taken};
 use rategate_core::rate::Rate;
@@ -122,7 +122,7 @@ fn jitter_is_carried() {
 #[test]
 fn early_wakers_carry_the_rest() {
     let pacer = Pacer::new(rate("2000/s"), Duration::from_nanos(DEFAULT_MIN_SLEEP_NS), None);
-    let mut limit = Ledger::with_state(pacer, pacer.fresh_after(0), 0);
+    let mut limit = Ledger::with_state(Member::Pacer(pacer, pacer.fresh_after(0)), 0);
     let (mut now_ns, mut sleeps) = (0, Vec::new());
     for operation in 0..100 {
         now_ns += [100, 200][operation % 2] * US;
@@ -239,8 +239,8 @@ fn the_two_ends() {
 fn two_forms() {
     let pacer = Pacer::new(rate("10/s"), Duration::from_nanos(0), None);
     let mut before = Ledger::new(pacer, 5);
-    let mut after = Ledger::with_state(pacer, pacer.fresh_after(5), 5);
-    let starts = |limit: &mut Ledger<Pacer>| [0; 3].map(|_| start(limit.reserve(5, 1, None)));
+    let mut after = Ledger::with_state(Member::Pacer(pacer, pacer.fresh_after(5)), 5);
+    let starts = |limit: &mut Ledger| [0; 3].map(|_| start(limit.reserve(5, 1, None)));
     assert_eq!(starts(&mut before), [0, 100 * MS, 200 * MS].map(|ns| ns + 5));
     assert_eq!(starts(&mut after), [100 * MS, 200 * MS, 300 * MS].map(|ns| ns + 5));
 }
@@ -387,12 +387,12 @@ fn a_change_keeps_the_delay_in_permits() {
     };
     let mut limit = Ledger::new(pacer("100/s"), 0);
     assert!(granted(limit.try_acquire(0, 10)).is_some());
-    limit.reconfigure(0, pacer("50/s"));
+    limit.reconfigure(0, pacer("50/s")).unwrap();
     // The eleventh is ten permits ahead: 100 ms at 100/s, 200 ms at 50/s.
     assert_eq!(start(limit.reserve(0, 1, None)), 200 * MS);
-    limit.reconfigure(200 * MS, Pacer::new(Rate::NEVER, Duration::from_nanos(0), None));
+    limit.reconfigure(200 * MS, Pacer::new(Rate::NEVER, Duration::from_nanos(0), None)).unwrap();
     assert_eq!(limit.peek(300 * MS, 1), Ok(None));
-    limit.reconfigure(900 * MS, Pacer::new(rate("10/s"), Duration::from_nanos(0), None));
+    limit.reconfigure(900 * MS, Pacer::new(rate("10/s"), Duration::from_nanos(0), None)).unwrap();
     assert_eq!(start(limit.reserve(900 * MS, 1, None)), 1_000 * MS);
 }
 
@@ -431,7 +431,7 @@ fn a_change_after_silence_ends_the_old_rate() {
     let pacer =
         |text| Pacer::new(rate(text), Duration::from_nanos(10 * MS), Some(Duration::from_nanos(S)));
     let mut limit = Ledger::new(pacer("1000/s"), 0);
-    limit.reconfigure(10 * S, pacer("1/s"));
+    limit.reconfigure(10 * S, pacer("1/s")).unwrap();
     let (mut now_ns, mut passed) = (10 * S, 0);
     while now_ns < 15 * S {
         now_ns = start(limit.reserve(now_ns, 1, None));
@@ -451,7 +451,7 @@ fn a_change_to_the_same_numbers_changes_nothing() {
     let mut limit = Ledger::new(pacer, 0);
     assert!(granted(limit.try_acquire(0, 59_000_000_000)).is_some());
     let before = limit.remaining(0);
-    limit.reconfigure(0, pacer);
+    limit.reconfigure(0, pacer).unwrap();
     assert_eq!(limit.remaining(0), before);
 }
 
@@ -479,7 +479,7 @@ fn the_ceiling_holds_across_changes() {
             if random.u64(..2) == 0 {
                 // A promise from before the change is kept at any new rate.
                 now_ns = now_ns.max(grants.last().map_or(0, |&(start_ns, ..)| start_ns));
-                limit.reconfigure(now_ns, pacer(profile.draw(&mut random, now_ns)));
+                limit.reconfigure(now_ns, pacer(profile.draw(&mut random, now_ns))).unwrap();
             }
             let permits = random.choice([1, 1, 2, 4]).unwrap();
             let answer = if random.u64(..3) == 0 {

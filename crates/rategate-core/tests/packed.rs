@@ -4,14 +4,10 @@ use std::time::Duration;
 
 use crate::common::{MS, S};
 use fastrand::Rng;
-use rategate_core::any_policy::AnyPolicy;
-use rategate_core::concurrent::HasLockFree;
-use rategate_core::external_state::ExternalState;
+use rategate_core::any_policy::{AnyPolicy, Member};
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
-use rategate_core::limit::Limit;
-use rategate_core::policy::Policy;
-use rategate_core::refund::RefundEpoch;
+use rategate_core::ledger::Ledger;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::Verdict;
 
@@ -47,7 +43,7 @@ fn a_value_decides_as_its_state_does() {
             .unwrap()
             .min(numbers.validity_ns() / 2);
         let mut now_ns = random.choice([0, 5 * S, 1 << 60, u64::MAX - 1000 * S]).unwrap();
-        let mut state = policy.fresh(now_ns);
+        let mut limit = Member::fresh(policy, now_ns);
         let mut value = numbers.full_at(now_ns);
         let context = format!("seed {seed}, {policy:?}");
         let mut is_used = false;
@@ -61,16 +57,16 @@ fn a_value_decides_as_its_state_does() {
             };
             let context = format!("{context}, call {call} at {now_ns}");
             let permits = random.u64(1..=3);
-            let mut after = state.clone();
-            let verdict = ExternalState::new(&policy, &mut after, RefundEpoch::NONE)
-                .try_acquire(now_ns, permits);
-            let remaining = policy.remaining(&state, now_ns);
+            let mut after = Ledger::with_state(limit.clone(), 0);
+            let verdict = after.try_acquire(now_ns, permits);
+            let after = after.limits().only().unwrap();
+            let remaining = limit.remaining(now_ns);
             assert_eq!(numbers.remaining(value, now_ns), remaining, "{context}");
             match (numbers.decide(value, now_ns, permits), verdict) {
                 (Some(Ok((next, leftover))), Ok(Verdict::Granted(grant))) => {
                     assert_eq!(leftover.permits(), grant.remaining, "{context}");
                     value = next;
-                    state = after;
+                    limit = after.clone();
                     is_used = true;
                     fit += 1;
                 }
@@ -80,25 +76,21 @@ fn a_value_decides_as_its_state_does() {
                 (None, Err(_)) => over += 1,
                 // A state that does not fit stays unpacked until it fits again.
                 (None, Ok(Verdict::Granted(_))) => {
-                    assert_eq!(policy.pack(&after, now_ns), None, "{context}");
+                    assert_eq!(after.pack(now_ns), None, "{context}");
                     assert!(matches!(policy, AnyPolicy::SlidingLog(_)), "{context}");
                     crossed += 1;
                 }
                 (by_value, verdict) => panic!("{context}: {by_value:?}, {verdict:?}"),
             }
             // Unpacked and packed again.
-            if let Some(again) = policy.pack(&state, now_ns) {
-                let wide = policy.unpack(again, now_ns).unwrap();
-                assert_eq!(
-                    policy.remaining(&wide, now_ns),
-                    policy.remaining(&state, now_ns),
-                    "{context}"
-                );
+            if let Some(again) = limit.pack(now_ns) {
+                let wide = Member::unpack(policy, again, now_ns).unwrap();
+                assert_eq!(wide.remaining(now_ns), limit.remaining(now_ns), "{context}");
                 if numbers.is_full(value, now_ns) {
-                    assert!(policy.is_as_fresh(&state, now_ns), "{context}");
+                    assert!(limit.is_as_fresh(now_ns), "{context}");
                 }
                 let full_ns = numbers.full_after(value, now_ns);
-                assert!(policy.is_as_fresh(&state, full_ns) || full_ns == u64::MAX, "{context}");
+                assert!(limit.is_as_fresh(full_ns) || full_ns == u64::MAX, "{context}");
             }
         }
     }

@@ -6,12 +6,11 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::common::{MS, S};
+use crate::common::{MS, S, part};
 use fastrand::Rng;
-use rategate_core::concurrent::HasLockFree;
+use rategate_core::any_policy::{AnyPolicy, Member};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::packed::{Packed, VALUE_BITS};
 use rategate_core::policy::Policy;
 use rategate_core::rate::Rate;
@@ -36,16 +35,20 @@ fn any(random: &mut Rng) -> (Gcra, Packed) {
         let max = MAX_AHEAD / period_ns.max(1);
         let burst = random.choice([1, 2, 5, max / 2, max]).unwrap().max(1);
         let policy = gcra(permits, period_ns, burst);
-        if let Some(numbers) = policy.packed() {
+        if let Some(numbers) = AnyPolicy::from(policy).packed() {
             return (policy, numbers);
         }
     }
 }
 
+fn packed(policy: Gcra) -> Option<Packed> {
+    AnyPolicy::from(policy).packed()
+}
+
 /// The result of a try, by a ledger or a value.
 type Reported = Result<(u64, u64), u64>;
 
-fn of_ledger(ledger: &mut Ledger<Gcra>, now_ns: u64, permits: u64) -> Option<Reported> {
+fn of_ledger(ledger: &mut Ledger, now_ns: u64, permits: u64) -> Option<Reported> {
     match ledger.try_acquire(now_ns, permits).ok()? {
         Verdict::Granted(grant) => Some(Ok((grant.start_ns, grant.remaining))),
         Verdict::Denied(denial) => Some(Err(denial.retry_after_ns?.get())),
@@ -70,7 +73,7 @@ fn a_value_decides_as_its_policy() {
         let (policy, numbers) = any(&mut random);
         let mut now_ns = random.choice([0, 5, S, 1 << 40, 1 << 62]).unwrap();
         let mut ledger = Ledger::new(policy, now_ns);
-        let mut value = policy.pack(ledger.state(), now_ns).unwrap();
+        let mut value = ledger.limits().only().unwrap().pack(now_ns).unwrap();
         let burst = policy.burst_size().get();
         for call in 0..60 {
             let what = format!("seed {seed}, call {call}: {policy:?} at {now_ns}");
@@ -80,7 +83,7 @@ fn a_value_decides_as_its_policy() {
             now_ns = now_ns.saturating_add(random.u64(0..=step.min(validity_ns))).min(u64::MAX / 2);
             // Within its fading time a full bucket is renewed, without any visible effect.
             if numbers.is_full(value, now_ns) {
-                assert!(policy.is_as_fresh(ledger.state(), now_ns), "{what}");
+                assert!(policy.is_as_fresh(part(&ledger), now_ns), "{what}");
                 value = numbers.full_at(now_ns);
             }
             let permits = random.choice([1, 1, 2, burst, burst.div_ceil(2)]).unwrap();
@@ -93,16 +96,16 @@ fn a_value_decides_as_its_policy() {
                 None => {}
             }
             // Full at the policy's instant, and for a moment since a nanosecond later.
-            let fresh_ns = policy.fresh_at_ns(ledger.state()).unwrap();
+            let fresh_ns = policy.fresh_at_ns(part(&ledger)).unwrap();
             assert_eq!(numbers.full_after(value, now_ns), fresh_ns.max(now_ns), "{what}");
             if fresh_ns > now_ns {
                 assert!(!numbers.is_full(value, fresh_ns - 1), "{what}");
                 assert!(numbers.is_full(value, fresh_ns + 1), "{what}");
             }
             // Unpacked and packed again, exactly.
-            let state = policy.unpack(value, now_ns).unwrap();
-            assert_eq!(policy.pack(&state, now_ns), Some(value), "{what}");
-            assert_eq!(policy.remaining(&state, now_ns), ledger.remaining(now_ns), "{what}");
+            let limit = Member::unpack(policy.into(), value, now_ns).unwrap();
+            assert_eq!(limit.pack(now_ns), Some(value), "{what}");
+            assert_eq!(limit.remaining(now_ns), ledger.remaining(now_ns), "{what}");
             assert!(value < 1 << VALUE_BITS);
         }
     }
@@ -112,7 +115,7 @@ fn a_value_decides_as_its_policy() {
 /// A value does not decide about zero permits, or about more than could ever pass.
 #[test]
 fn what_a_value_does_not_say() {
-    let numbers = gcra(1, S, 3).packed().unwrap();
+    let numbers = packed(gcra(1, S, 3)).unwrap();
     let value = numbers.full_at(7);
     assert!(numbers.decide(value, 7, 0).is_none());
     assert!(numbers.decide(value, 7, 3).is_some());
@@ -143,18 +146,18 @@ fn what_a_value_does_not_say() {
 /// A burst of 2^55 parts fits and one of a part more does not; values fade in a minute or more.
 #[test]
 fn what_fits() {
-    assert!(gcra(1, 1, MAX_AHEAD).packed().is_some());
-    assert!(gcra(1, 1, MAX_AHEAD + 1).packed().is_none());
-    assert!(gcra(1, MAX_AHEAD, 1).packed().is_some());
-    assert!(gcra(1, MAX_AHEAD + 1, 1).packed().is_none());
+    assert!(packed(gcra(1, 1, MAX_AHEAD)).is_some());
+    assert!(packed(gcra(1, 1, MAX_AHEAD + 1)).is_none());
+    assert!(packed(gcra(1, MAX_AHEAD, 1)).is_some());
+    assert!(packed(gcra(1, MAX_AHEAD + 1, 1)).is_none());
     let max_parts = VALIDITY / MINUTE;
     assert_eq!(max_parts, 300_239);
-    let fastest = gcra(max_parts, 1, 1).packed().unwrap();
+    let fastest = packed(gcra(max_parts, 1, 1)).unwrap();
     assert!(fastest.validity_ns() >= MINUTE);
-    assert!(gcra(max_parts + 1, 1, 1).packed().is_none());
-    assert_eq!(gcra(1, S, 1).packed().unwrap().validity_ns(), VALIDITY);
+    assert!(packed(gcra(max_parts + 1, 1, 1)).is_none());
+    assert_eq!(packed(gcra(1, S, 1)).unwrap().validity_ns(), VALIDITY);
     for rate in ["never", "unlimited"] {
-        assert!(Gcra::new(rate.parse().unwrap(), 1).unwrap().packed().is_none());
+        assert!(packed(Gcra::new(rate.parse().unwrap(), 1).unwrap()).is_none());
     }
 }
 
@@ -165,7 +168,7 @@ fn what_fits() {
 #[test]
 fn how_far_a_value_reaches() {
     let policy = gcra(1, 1, MAX_AHEAD);
-    let numbers = policy.packed().unwrap();
+    let numbers = packed(policy).unwrap();
     let now_ns = 1 << 61;
     let (value, _) = numbers.decide(numbers.full_at(now_ns), now_ns, MAX_AHEAD).unwrap().unwrap();
     assert_eq!(numbers.remaining(value, now_ns), 0);
@@ -182,6 +185,6 @@ fn how_far_a_value_reaches() {
     let mut ledger = Ledger::new(policy, now_ns);
     let all = NonZeroU64::new(MAX_AHEAD).unwrap();
     ledger.book(now_ns, now_ns, all);
-    assert!(policy.pack(ledger.state(), now_ns).is_some());
-    assert!(policy.pack(ledger.state(), now_ns - 1).is_none());
+    assert!(ledger.limits().only().unwrap().pack(now_ns).is_some());
+    assert!(ledger.limits().only().unwrap().pack(now_ns - 1).is_none());
 }

@@ -6,11 +6,10 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::common::{Answer, S, slowed};
+use crate::common::{Answer, S, policy as in_force, slowed};
 use fastrand::Rng;
 use rategate_core::adaptive::AdaptiveRate;
-use rategate_core::all_of::AllOfLedger;
-use rategate_core::any_policy::{AnyPolicy, AnyTimed};
+use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::commit_log::CommitLog;
 use rategate_core::concurrency::Concurrency;
@@ -19,13 +18,12 @@ use rategate_core::error::LimitError;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::pacer::Pacer;
-use rategate_core::policy::Policy;
-use rategate_core::portable::{RestoreContext, WordsError, numbers_of, save_state};
+use rategate_core::portable::{RestoreContext, WordsError};
 use rategate_core::rate::Rate;
 use rategate_core::ratio::Ratio;
 use rategate_core::saved::{RestoreTarget, Saved, restore};
+use rategate_core::saved::{numbers_of, save_state};
 use rategate_core::schedule::Schedule;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
@@ -108,7 +106,7 @@ fn policy(kind: u64, random: &mut Rng) -> (AnyPolicy, u64) {
         18..=20 => {
             let inside = [0, 3, 9].into_iter().zip(18..).find(|&(_, slow)| slow == kind).unwrap();
             let (policy, grid_ns) = policy(inside.0, random);
-            (slowed(AnyTimed::try_from(policy).unwrap(), random), grid_ns)
+            (slowed(policy, random), grid_ns)
         }
         16 => (AdaptiveRate::new(paced, paced).burst(permits).into(), 1),
         _ => (
@@ -124,7 +122,7 @@ fn policy(kind: u64, random: &mut Rng) -> (AnyPolicy, u64) {
 /// Returns a limit that has been used for a while.
 ///
 /// Its numbers have changed now and then, and its rate may be the rest of a ramp.
-fn used(kind: u64, random: &mut Rng, now_ns: &mut u64) -> (Ledger<AnyPolicy>, u64) {
+fn used(kind: u64, random: &mut Rng, now_ns: &mut u64) -> (Ledger, u64) {
     let (first, mut grid_ns) = policy(kind, random);
     let mut limit = Ledger::new(first, *now_ns);
     let step_ns = random.choice([2, 9, 40]).unwrap();
@@ -132,7 +130,7 @@ fn used(kind: u64, random: &mut Rng, now_ns: &mut u64) -> (Ledger<AnyPolicy>, u6
         *now_ns = now_ns.saturating_add(random.u64(0..=step_ns));
         if random.u64(..12) == 0 && limit.promised() == 0 {
             let (next, next_grid_ns) = policy(kind, random);
-            limit.reconfigure(*now_ns, next);
+            limit.reconfigure(*now_ns, next).unwrap();
             grid_ns = next_grid_ns;
             continue;
         }
@@ -150,7 +148,7 @@ fn used(kind: u64, random: &mut Rng, now_ns: &mut u64) -> (Ledger<AnyPolicy>, u6
 /// Makes one call of one kind, and returns its result as if the caller's clock were `ahead_ns`
 /// behind.
 fn one_call(
-    limit: &mut impl Limit,
+    limit: &mut Ledger,
     now_ns: u64,
     ahead_ns: u64,
     kind: u64,
@@ -196,7 +194,7 @@ fn what_is_restored_decides_as_what_was_saved() {
         let ahead_ns = grid_ns * random.choice([0, 1, 1_000, 7 * S]).unwrap();
         now_ns += elapsed_ns;
         let since = RestoreContext { now_ns: now_ns + ahead_ns, elapsed_ns };
-        let mut restored = restore(limit.policy(), &saved, since).unwrap();
+        let mut restored = restore(in_force(&limit), &saved, since).unwrap();
         // Operations in flight have ended.
         limit.release(now_ns, u64::MAX);
         let step_ns = random.choice([2, 9, 40]).unwrap();
@@ -210,7 +208,7 @@ fn what_is_restored_decides_as_what_was_saved() {
             let what = if CHARGES.contains(&what) && !is_charged { 0 } else { what };
             let ideal = one_call(&mut limit, now_ns, 0, what, permits);
             let seen = one_call(&mut restored, now_ns + ahead_ns, ahead_ns, what, permits);
-            let policy = limit.policy();
+            let policy = in_force(&limit);
             assert_eq!(
                 seen, ideal,
                 "seed {seed}, call {call} ({what}, {permits}) at {now_ns}: {policy:?}"
@@ -238,7 +236,7 @@ fn a_restart_loses_only_permits_credited_among_promises() {
             limit.cancel(now_ns, ticket);
         }
         let since = RestoreContext { now_ns, elapsed_ns: 0 };
-        let restored = restore(limit.policy(), &limit.save(now_ns), since).unwrap();
+        let restored = restore(in_force(&limit), &limit.save(now_ns), since).unwrap();
         limit.release(now_ns, u64::MAX);
         never_sooner(&limit, now_ns, &restored, now_ns, &format!("seed {seed}"));
     }
@@ -246,21 +244,15 @@ fn a_restart_loses_only_permits_credited_among_promises() {
 
 /// Checks that the restored limit never has more than the other, and opens no sooner, at many
 /// instants.
-fn never_sooner(
-    limit: &Ledger<AnyPolicy>,
-    now_ns: u64,
-    restored: &Ledger<AnyPolicy>,
-    restored_ns: u64,
-    visible: &str,
-) {
+fn never_sooner(limit: &Ledger, now_ns: u64, restored: &Ledger, restored_ns: u64, visible: &str) {
     for after_ns in [0, 1, 2, 3, 5, 8, 13, 21, 40, 80, 160, 500] {
         let (at_ns, restored_at_ns) = (now_ns + after_ns, restored_ns + after_ns);
-        let visible = format!("{visible}, {after_ns} later: {:?}", limit.policy());
+        let visible = format!("{visible}, {after_ns} later: {:?}", in_force(limit));
         let mut limit = limit.clone();
         limit.pass_to(at_ns);
         assert!(restored.remaining(restored_at_ns) <= limit.remaining(at_ns), "{visible}");
         // The less late several permits are, the less a damped call for them forfeits.
-        let max = if format!("{:?}", limit.policy()).contains("Damped") { 1 } else { 3 };
+        let max = if format!("{:?}", in_force(&limit)).contains("Damped") { 1 } else { 3 };
         for permits in 1..=max {
             let (Ok(seen), Ok(ideal)) =
                 (restored.peek(restored_at_ns, permits), limit.peek(at_ns, permits))
@@ -287,12 +279,12 @@ fn before_the_clocks_zero_a_limit_is_closed_longer_and_never_opens_sooner() {
         let saved = limit.save(now_ns);
         let elapsed_ns = random.u64(0..=60);
         let mut since = RestoreContext { now_ns: random.u64(0..=40), elapsed_ns };
-        let restored = match restore(limit.policy(), &saved, since) {
+        let restored = match restore(in_force(&limit), &saved, since) {
             Err(WordsError::BeforeClock { short_ns }) => {
                 ramps += 1;
                 assert_eq!(seed % KINDS, 12);
                 since.now_ns += short_ns;
-                restore(limit.policy(), &saved, since).unwrap()
+                restore(in_force(&limit), &saved, since).unwrap()
             }
             other => other.unwrap(),
         };
@@ -333,7 +325,7 @@ fn a_ceiling_holds_across_a_restart() {
                 let elapsed_ns = random.u64(0..=passed_ns);
                 clock_ns = random.choice([0, 3, clock_ns + elapsed_ns]).unwrap();
                 let since = RestoreContext { now_ns: clock_ns, elapsed_ns };
-                limit = restore(&policy, &saved, since).unwrap();
+                limit = restore(policy, &saved, since).unwrap();
             }
             let requested = random.u64(1..=permits);
             if let Verdict::Granted(_) = limit.try_acquire(clock_ns, requested).unwrap() {
@@ -359,10 +351,10 @@ fn other_numbers_come_as_by_a_change() {
         let saved = limit.save(now_ns);
         now_ns += elapsed_ns;
         let (next, _) = policy(kind, &mut random);
-        let mut restored = restore(&next, &saved, RestoreContext { now_ns, elapsed_ns }).unwrap();
+        let mut restored = restore(next, &saved, RestoreContext { now_ns, elapsed_ns }).unwrap();
         limit.release(now_ns, u64::MAX);
-        if numbers_of(limit.policy()) != numbers_of(&next) {
-            limit.reconfigure(now_ns, next);
+        if numbers_of(&in_force(&limit)) != numbers_of(&next) {
+            limit.reconfigure(now_ns, next).unwrap();
         }
         for call in 0..30 {
             now_ns += random.u64(0..=9);
@@ -372,9 +364,9 @@ fn other_numbers_come_as_by_a_change() {
             assert_eq!(seen, ideal, "seed {seed}, call {call}: {next:?}");
         }
         let other = policy((kind + 5) % KINDS, &mut random).0;
-        let refused = restore(&other, &saved, RestoreContext { now_ns, elapsed_ns });
+        let refused = restore(other, &saved, RestoreContext { now_ns, elapsed_ns });
         if other.can_follow(&next).is_err() {
-            let tag = saved.numbers.tag;
+            let tag = saved[0].numbers.tag;
             assert_eq!(refused.unwrap_err(), WordsError::OtherPolicy { tag }, "seed {seed}");
         }
     }
@@ -393,7 +385,7 @@ fn a_change_comes_behind_all_promises() {
     }
     let next = FixedWindow::new(3, Duration::from_nanos(100), Anchor::Epoch);
     let restored =
-        restore(&next, &limit.save(0), RestoreContext { now_ns: 50, elapsed_ns: 50 }).unwrap();
+        restore(next, &limit.save(0), RestoreContext { now_ns: 50, elapsed_ns: 50 }).unwrap();
     assert_eq!(restored.peek(50, 1), Ok(Some(150)), "one more in the last window of a promise");
     assert_eq!(restored.peek(50, 2), Ok(Some(250)));
 }
@@ -412,7 +404,7 @@ fn what_is_over_is_over_on_a_young_clock() {
         let saved = limit.save(510);
         for (elapsed_ns, left) in [(89, 0), (90, 1), (100_000, 1)] {
             let restored =
-                restore(&policy, &saved, RestoreContext { now_ns: 3, elapsed_ns }).unwrap();
+                restore(policy, &saved, RestoreContext { now_ns: 3, elapsed_ns }).unwrap();
             assert_eq!(restored.remaining(3), left, "{elapsed_ns} later: {policy:?}");
         }
     }
@@ -428,17 +420,17 @@ fn operations_in_flight_have_ended_and_their_effects_count_from_then() {
     }
     slots.release(200, 1);
     let since = RestoreContext { now_ns: 5_000, elapsed_ns: 300 };
-    let restored = restore(slots.policy(), &slots.save(600), since).unwrap();
+    let restored = restore(in_force(&slots), &slots.save(600), since).unwrap();
     assert_eq!(restored.peek(5_000, 1), Ok(Some(300)), "committed 700 ago");
     assert_eq!(restored.peek(5_000, 2), Ok(Some(1_000)), "held, and committed now");
     let Verdict::Granted(grant) = slots.reserve(600, 1, None).unwrap() else { unreachable!() };
     assert_eq!(grant.start_ns, 1_200);
-    let restored = restore(slots.policy(), &slots.save(600), since).unwrap();
+    let restored = restore(in_force(&slots), &slots.save(600), since).unwrap();
     assert_eq!(restored.peek(5_000, 1), Ok(Some(300 + 1_000)), "starts in 300, and commits then");
 
     let mut oven = Ledger::new(Concurrency::new(2), 0);
     let _ = oven.try_acquire(0, 2).unwrap();
-    let restored = restore(oven.policy(), &oven.save(0), since).unwrap();
+    let restored = restore(in_force(&oven), &oven.save(0), since).unwrap();
     assert_eq!(restored.remaining(5_000), 2);
 }
 
@@ -449,22 +441,22 @@ fn several_limits_are_restored_together() {
         Gcra::new("1/10ns".parse().unwrap(), 3).unwrap().into(),
         SlidingLog::new(5, Duration::from_nanos(100)).into(),
     ];
-    let mut limit = AllOfLedger::new(policies.iter().copied(), 0);
+    let mut limit = Ledger::new(policies.as_slice(), 0);
     for now_ns in [0, 15, 30] {
         assert!(matches!(limit.try_acquire(now_ns, 1), Ok(Verdict::Granted(_))));
     }
     let saved = limit.save(40);
     let since = RestoreContext { now_ns: 50, elapsed_ns: 10 };
-    let mut restored = AllOfLedger::restore(&policies, &saved, since).unwrap();
+    let mut restored = restore(policies.as_slice(), &saved, since).unwrap();
     for now_ns in (50..400).step_by(7) {
         assert_eq!(restored.peek(now_ns, 2), limit.peek(now_ns, 2));
         let answers = [&mut limit, &mut restored].map(|limit| one_call(limit, now_ns, 0, 0, 1));
         assert_eq!(answers[0], answers[1], "at {now_ns}");
     }
-    let fewer = AllOfLedger::restore(&policies[..1], &saved, since);
+    let fewer = restore(&policies[..1], &saved, since);
     assert_eq!(fewer.unwrap_err(), WordsError::Limit(LimitError::OtherPolicy));
     let reversed: Vec<AnyPolicy> = policies.iter().rev().copied().collect();
-    let refused = AllOfLedger::restore(&reversed, &saved, since);
+    let refused = restore(reversed, &saved, since);
     assert_eq!(refused.unwrap_err(), WordsError::OtherPolicy { tag: 1 });
 }
 
@@ -477,16 +469,17 @@ fn a_bare_state_is_restored_without_a_ledger() {
         let _ = limit.try_acquire(now_ns, 2).unwrap();
     }
     let mut words = vec![7];
-    save_state(&log, limit.state(), 800_000, &mut words);
+    let member = limit.limits().only().unwrap().clone();
+    save_state(&member, 800_000, &mut words);
     assert_eq!(words[0], 7, "they are added to those that are there");
-    let target = RestoreTarget::new(log, &numbers_of(&log)).unwrap();
+    let target = RestoreTarget::new(member.policy(), &numbers_of(&member.policy())).unwrap();
     let since = RestoreContext { now_ns: 800_000, elapsed_ns: 0 };
-    assert_eq!(target.state(&words[1..], since).unwrap(), *limit.state());
+    assert_eq!(target.state(&words[1..], since), Ok(member));
     // With a promise it takes a ledger.
     let _ = limit.reserve(800_000, 10, None).unwrap();
-    let promised = target.state(&limit.save(800_000).state, since);
+    let promised = target.state(&limit.save(800_000)[0].state, since);
     assert_eq!(promised.unwrap_err(), WordsError::Word { at: 0 });
-    assert!(target.limit(&limit.save(800_000).state, since).is_ok());
+    assert!(target.limit(&limit.save(800_000)[0].state, since).is_ok());
 }
 
 /// A part of the words is no limit, and neither are words with an excess.
@@ -500,10 +493,10 @@ fn words_are_whole_or_refused() {
         let since = RestoreContext { now_ns, elapsed_ns: 0 };
         let of = |numbers: &[u64], state: &[u64]| {
             let mut changed = saved.clone();
-            (changed.numbers.words, changed.state) = (numbers.to_vec(), state.to_vec());
-            restore(limit.policy(), &changed, since).map(|_| ())
+            (changed[0].numbers.words, changed[0].state) = (numbers.to_vec(), state.to_vec());
+            restore(in_force(&limit), &changed, since).map(|_| ())
         };
-        let Saved { numbers, state } = &saved;
+        let Saved { numbers, state } = &saved[0];
         assert_eq!(of(&numbers.words, state), Ok(()));
         for words in 0..state.len() {
             assert_eq!(of(&numbers.words, &state[..words]), Err(WordsError::EndsEarly { words }));
@@ -542,10 +535,10 @@ fn a_word_out_of_its_range_is_refused() {
         let _ = limit.try_acquire(0, 1).unwrap();
         let mut saved = limit.save(5);
         let since = RestoreContext { now_ns: 5, elapsed_ns: 0 };
-        assert!(restore(&policy, &saved, since).is_ok());
-        let words = saved.state.len();
-        saved.state[words - malformed] = word;
-        let refused = restore(&policy, &saved, since).unwrap_err();
+        assert!(restore(policy, &saved, since).is_ok());
+        let words = saved[0].state.len();
+        saved[0].state[words - malformed] = word;
+        let refused = restore(policy, &saved, since).unwrap_err();
         assert_eq!(refused, WordsError::Word { at: words - visible }, "{policy:?}");
     }
 }
@@ -560,8 +553,11 @@ fn any_words_are_a_limit_or_refused() {
         let (limit, _) = used(seed % KINDS, &mut random, &mut now_ns);
         let mut saved = limit.save(now_ns);
         for _ in 0..random.u64(1..=3) {
-            let words =
-                if random.u64(..3) == 0 { &mut saved.numbers.words } else { &mut saved.state };
+            let words = if random.u64(..3) == 0 {
+                &mut saved[0].numbers.words
+            } else {
+                &mut saved[0].state
+            };
             if words.is_empty() {
                 continue;
             }
@@ -578,16 +574,16 @@ fn any_words_are_a_limit_or_refused() {
         let since =
             RestoreContext { now_ns: random.choice([0, now_ns, u64::MAX]).unwrap(), elapsed_ns };
         let next = policy(seed % KINDS, &mut random).0;
-        let policy = saved.numbers.policy().unwrap_or(next);
-        match restore(&random.choice([next, policy]).unwrap(), &saved, since) {
+        let policy = saved[0].numbers.policy().unwrap_or(next);
+        match restore(random.choice([next, policy]).unwrap(), &saved, since) {
             Ok(mut limit) => {
                 limits += 1;
                 for call in 0..20 {
                     let at_ns = since.now_ns.saturating_add(call * random.u64(0..=40));
                     let _ = one_call(&mut limit, at_ns, 0, call, random.u64(1..=3));
                 }
-                let _ = limit.policy().heap_bytes(limit.state());
-                limit.reconfigure(since.now_ns, next);
+                let _ = limit.limits().heap_bytes();
+                let _ = limit.reconfigure(since.now_ns, next);
             }
             Err(_) => refused += 1,
         }

@@ -7,14 +7,12 @@ use crate::common::queued::{Queued, Starts};
 use crate::common::{MS, S};
 use fastrand::Rng;
 use rategate_core::adaptive::AdaptiveRate;
-use rategate_core::all_of::AllOfLedger;
-use rategate_core::any_policy::{AnyPolicy, AnyTimed};
+use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::queue::{LeaveOutcome, Outcome, QueueBounds, QueueRejection, WhenFull};
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::slow_start::SlowStart;
@@ -25,14 +23,14 @@ use rategate_testkit::oracle::Grants;
 
 /// The oracle: a list, and a limit in which only started requests are booked. Later starts are
 /// found on a copy of it.
-struct OracleQueue<L> {
-    limit: L,
+struct OracleQueue {
+    limit: Ledger,
     waiting: Vec<(u32, u64, u64)>,
     starts: Starts,
 }
 
-impl<L: Limit + Clone> OracleQueue<L> {
-    fn promise(limit: &mut L, requested_ns: u64, permits: u64) -> Result<u64, Refusal> {
+impl OracleQueue {
+    fn promise(limit: &mut Ledger, requested_ns: u64, permits: u64) -> Result<u64, Refusal> {
         limit.promise(requested_ns, NonZeroU64::new(permits).unwrap()).map(|grant| grant.start_ns)
     }
 
@@ -52,7 +50,7 @@ impl<L: Limit + Clone> OracleQueue<L> {
     }
 
     /// Returns the limit with all waiters booked.
-    fn with_all(&self) -> L {
+    fn with_all(&self) -> Ledger {
         let mut all = self.limit.clone();
         for &(_, requested_ns, permits) in &self.waiting {
             Self::promise(&mut all, requested_ns, permits).unwrap();
@@ -94,9 +92,9 @@ fn policies(random: &mut Rng) -> AnyPolicy {
         4 => TwoTimeline::new(rate, Mode::Average, None).into(),
         5 => TwoTimeline::new(rate, Mode::Strict, None).into(),
         9 => {
-            let bucket = Gcra::new(rate, random.u64(1..=3)).unwrap().into();
+            let bucket = Gcra::new(rate, random.u64(1..=3)).unwrap();
             let period = Duration::from_nanos(random.choice([MS, S]).unwrap());
-            SlowStart::<AnyTimed>::new(bucket, period).unwrap().into()
+            SlowStart::new(bucket, period).unwrap().into()
         }
         8 => WarmUp::new(rate, Duration::from_nanos(random.choice([MS, S]).unwrap()))
             .unwrap()
@@ -232,7 +230,7 @@ fn start_of(verdict: Verdict) -> (bool, Option<u64>) {
 fn releases_serve_the_queue_in_order() {
     let oven = Concurrency::new(3);
     let rate = Gcra::new("2/s".parse().unwrap(), 2).unwrap();
-    let mut harness = Queued::new(AllOfLedger::new([oven.into(), rate.into()], 0));
+    let mut harness = Queued::new(Ledger::new([oven.into(), rate.into()], 0));
     harness.join(0, 0, 2, None).unwrap();
     harness.join(S, 1, 2, None).unwrap(); // the oven fits one more
     harness.join(S, 2, 1, None).unwrap();
@@ -290,7 +288,7 @@ fn new_numbers_hold_for_those_who_wait() {
         harness.join(0, id, 1, (id == 7).then_some(8 * S)).unwrap();
     }
     harness.queue.unbook(&mut harness.limit, S / 2);
-    harness.limit.reconfigure(S / 2, rate("10/s", 1));
+    harness.limit.reconfigure(S / 2, rate("10/s", 1)).unwrap();
     harness.serve(S / 2);
     harness.serve(S);
     // Half a permit was earned, so the rest takes a twentieth of a second.
@@ -298,7 +296,7 @@ fn new_numbers_hold_for_those_who_wait() {
     assert_eq!(starts, [0, 550, 650, 750, 850, 950]);
 
     harness.queue.unbook(&mut harness.limit, S);
-    harness.limit.reconfigure(S, rate("1/10s", 1));
+    harness.limit.reconfigure(S, rate("1/10s", 1)).unwrap();
     harness.queue.serve(&mut harness.limit, S, &mut harness.woken);
     harness.queue.book_all(&mut harness.limit, &mut harness.woken);
     assert_eq!(harness.woken.settled, [7], "its deadline cannot be met any more");
@@ -306,7 +304,7 @@ fn new_numbers_hold_for_those_who_wait() {
     harness.woken.settled.clear();
 
     harness.queue.unbook(&mut harness.limit, 2 * S);
-    harness.limit.reconfigure(2 * S, rate("never", 1));
+    harness.limit.reconfigure(2 * S, rate("never", 1)).unwrap();
     harness.queue.serve(&mut harness.limit, 2 * S, &mut harness.woken);
     assert_eq!(harness.woken.settled, [6, 8, 9], "no endless wait");
     let outcome = harness.queue.collect(&harness.waiter_ids[&6].0);
@@ -329,7 +327,7 @@ fn no_window_after_a_change_holds_more() {
             if id == 50 {
                 (permits, changed_ns) = (random.u64(1..=9), now_ns);
                 harness.queue.unbook(&mut harness.limit, now_ns);
-                harness.limit.reconfigure(now_ns, log(permits));
+                harness.limit.reconfigure(now_ns, log(permits)).unwrap();
                 harness.serve(now_ns);
             }
         }

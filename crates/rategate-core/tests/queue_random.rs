@@ -9,14 +9,13 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use fastrand::Rng;
-use rategate_core::all_of::AllOfLedger;
+use rategate_core::all_of::AllOf;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fair::ClassId;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::provisional::Provisional;
 use rategate_core::queue::{
     Joined, LeaveOutcome, Outcome, Queue, QueueBounds, Request, WaiterId, Wakes, WhenFull,
 };
@@ -96,10 +95,10 @@ impl Wakes<usize> for Woken {
     fn rejected(&mut self, _caller: usize) {}
 }
 
-struct History<L> {
+struct History {
     random: Rng,
-    limit: L,
-    queue: Queue<usize, L>,
+    limit: Ledger,
+    queue: Queue<usize>,
     classes: Vec<ClassId>,
     kinds: Kinds,
     /// `true` if operations have to end before their permits are free.
@@ -110,8 +109,8 @@ struct History<L> {
     grants: Vec<Grant>,
 }
 
-impl<L: Provisional> History<L> {
-    fn new(seed: u64, limit: L, kinds: Kinds) -> Self {
+impl History {
+    fn new(seed: u64, limit: Ledger, kinds: Kinds) -> Self {
         let mut random = Rng::with_seed(seed);
         let mut bounds = QueueBounds::default();
         if kinds.evicts {
@@ -356,11 +355,13 @@ impl<L: Provisional> History<L> {
 }
 
 /// Plays all kinds of stories, and judges by a window where `window` has one.
-fn play_all<L: Provisional>(make: impl Fn() -> L, window: Option<(u64, u64)>) {
+fn play_all(limits: impl Into<AllOf>, window: Option<(u64, u64)>) {
+    let limits = limits.into();
     for bits in 0..256 {
         let kinds = Kinds::of(bits);
         for seed in 1..=SEEDS {
-            let mut story = History::new(seed + u64::from(bits) * SEEDS, make(), kinds);
+            let limit = Ledger::new(limits.clone(), 0);
+            let mut story = History::new(seed + u64::from(bits) * SEEDS, limit, kinds);
             let judged = story.play();
             let judged = judged.and_then(|()| window.map_or(Ok(()), |at| story.judge_window(at)));
             judged.unwrap_or_else(|fault| panic!("{fault}: seed {seed}, {kinds:?}"));
@@ -368,46 +369,42 @@ fn play_all<L: Provisional>(make: impl Fn() -> L, window: Option<(u64, u64)>) {
     }
 }
 
-fn ledger_of<P: rategate_core::policy::Policy>(policy: P) -> Ledger<P> {
-    Ledger::new(policy, 0)
-}
-
 #[test]
 fn sliding_log() {
-    play_all(|| ledger_of(SlidingLog::new(3, Duration::from_nanos(20))), Some((20, 3)));
+    play_all(SlidingLog::new(3, Duration::from_nanos(20)), Some((20, 3)));
 }
 
 #[test]
 fn gcra() {
-    play_all(|| ledger_of(Gcra::new("1/7ns".parse().unwrap(), 2).unwrap()), Some((7, 2)));
+    play_all(Gcra::new("1/7ns".parse().unwrap(), 2).unwrap(), Some((7, 2)));
 }
 
 #[test]
 fn fixed_window() {
-    play_all(|| ledger_of(FixedWindow::new(3, Duration::from_nanos(20), Anchor::Epoch)), None);
+    play_all(FixedWindow::new(3, Duration::from_nanos(20), Anchor::Epoch), None);
 }
 
 #[test]
 fn strict_schedule() {
-    play_all(|| ledger_of(TwoTimeline::new("1/7ns".parse().unwrap(), Mode::Strict, None)), None);
+    play_all(TwoTimeline::new("1/7ns".parse().unwrap(), Mode::Strict, None), None);
 }
 
 #[test]
 fn warm_up() {
     let warm_up = WarmUp::new("1/7ns".parse().unwrap(), Duration::from_nanos(90)).unwrap();
-    play_all(|| ledger_of(warm_up), None);
+    play_all(warm_up, None);
 }
 
 #[test]
 fn slow_start() {
     let bucket = Gcra::new("1/7ns".parse().unwrap(), 2).unwrap();
     let slow = SlowStart::new(bucket, Duration::from_nanos(200)).unwrap();
-    play_all(|| ledger_of(slow), Some((7, 2)));
+    play_all(slow, Some((7, 2)));
 }
 
 #[test]
 fn concurrency() {
-    play_all(|| ledger_of(Concurrency::new(2)), None);
+    play_all(Concurrency::new(2), None);
 }
 
 #[test]
@@ -415,6 +412,6 @@ fn several() {
     let bucket: AnyPolicy = Gcra::new("1/5ns".parse().unwrap(), 3).unwrap().into();
     let log: AnyPolicy = SlidingLog::new(3, Duration::from_nanos(20)).into();
     let in_flight: AnyPolicy = Concurrency::new(3).into();
-    play_all(|| AllOfLedger::new(vec![bucket, log], 0), Some((20, 3)));
-    play_all(|| AllOfLedger::new(vec![in_flight, log], 0), None);
+    play_all([bucket, log], Some((20, 3)));
+    play_all([in_flight, log], None);
 }

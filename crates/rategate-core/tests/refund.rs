@@ -6,20 +6,17 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::common::with_lock_free::WithLockFree;
-use crate::common::{MS, S, granted, rate, start};
+use crate::common::with_lock_free::{Open, WithLockFree};
+use crate::common::{MS, S, granted, part, rate, start};
 use fastrand::Rng;
-use rategate_core::all_of::AllOfLedger;
-use rategate_core::any_policy::AnyPolicy;
+use rategate_core::any_policy::{AnyPolicy, Member};
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::concurrency::Concurrency;
-use rategate_core::concurrent::HasLockFree;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::pacer::Pacer;
-use rategate_core::policy::{Policy, Taken};
+use rategate_core::policy::Taken;
 use rategate_core::ratio::Ratio;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::DampingShift;
@@ -27,80 +24,47 @@ use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Grant;
 use rategate_testkit::oracle::Grants;
 
-/// A limit whose state and numbers tests can read and change.
-trait Open<P: Policy>: Limit {
-    fn started(&self, now_ns: u64) -> P::State;
-    fn set(&mut self, now_ns: u64, policy: P);
-}
-
-impl<P: Policy> Open<P> for Ledger<P> {
-    fn started(&self, _now_ns: u64) -> P::State {
-        self.state().clone()
-    }
-
-    fn set(&mut self, now_ns: u64, policy: P) {
-        self.reconfigure(now_ns, policy);
-    }
-}
-
-impl<P: HasLockFree> Open<P> for WithLockFree<Ledger<P>> {
-    fn started(&self, now_ns: u64) -> P::State {
-        self.state(now_ns)
-    }
-
-    fn set(&mut self, now_ns: u64, policy: P) {
-        Self::set(self, now_ns, policy);
-    }
-}
-
 /// An event of a story.
 ///
 /// `order` is its position among those of the same instant: calls before a change of the numbers,
 /// the change, calls after it.
 #[derive(Clone, Debug)]
-struct Event<P> {
+struct Event {
     at_ns: u64,
     order: u64,
-    what: What<P>,
+    what: What,
 }
 
 #[derive(Clone, Debug)]
-enum What<P> {
+enum What {
     Grant { requested_ns: u64, grant: Grant, left: u64 },
-    Change(P),
+    Change(AnyPolicy),
     Refill(u64),
 }
 
-/// Returns the state with the refunded permits left out of the story.
-fn without<P: Policy>(first: &P, origin_ns: u64, story: &[Event<P>], now_ns: u64) -> (P, P::State) {
+/// Returns the limit with the refunded permits left out of the story.
+fn without(first: AnyPolicy, origin_ns: u64, story: &[Event], now_ns: u64) -> Member {
     let mut story = story.to_vec();
     story.sort_by_key(|event| (event.at_ns, event.order));
-    let mut policy = first.clone();
-    let mut state = policy.fresh(origin_ns);
+    let mut limit = Member::fresh(first, origin_ns);
     for Event { at_ns, what, .. } in story.into_iter().filter(|event| event.at_ns <= now_ns) {
         match what {
             What::Grant { requested_ns, left, .. } => {
                 if let Some(permits) = NonZeroU64::new(left) {
-                    policy.take(
-                        &mut state,
-                        Taken { from_ns: requested_ns, start_ns: at_ns, permits },
-                    );
+                    limit.take(Taken { from_ns: requested_ns, start_ns: at_ns, permits });
                 }
             }
-            What::Change(new) => {
-                new.rebase(&mut state, &policy, at_ns);
-                policy = new;
-            }
+            What::Change(new) => limit.change(new, at_ns),
             What::Refill(permits) => {
-                policy.refill(&mut state, at_ns, permits);
+                limit.refill(at_ns, permits);
             }
         }
     }
-    (policy, state)
+    limit
 }
 
-fn opens_ns<P: Policy>(policy: &P, state: &P::State, from_ns: u64, permits: u64) -> u64 {
-    let opening = policy.opening(state, from_ns, NonZeroU64::new(permits).unwrap());
+fn opens_ns(limit: &Member, from_ns: u64, permits: u64) -> u64 {
+    let opening = limit.opening(from_ns, NonZeroU64::new(permits).unwrap());
     opening.map_or(u64::MAX, |opening| opening.opens_ns)
 }
 
@@ -112,9 +76,9 @@ struct Sum {
 }
 
 /// The parameters of a trial of one kind of limit.
-struct Trial<'a, P> {
+struct Trial<'a> {
     /// Draws the numbers that it can have.
-    draw: &'a dyn Fn(&mut Rng) -> P,
+    draw: &'a dyn Fn(&mut Rng) -> AnyPolicy,
     /// The steps of the clock.
     steps_ns: &'a [u64],
     max: u64,
@@ -124,13 +88,13 @@ struct Trial<'a, P> {
     tolerance_ns: u64,
 }
 
-impl<P: Policy> Trial<'_, P> {
-    fn holds<L: Open<P>>(&self, seed: u64, make: impl Fn(P, u64) -> L, sum: &mut Sum) -> Grants {
+impl Trial<'_> {
+    fn holds<L: Open>(&self, seed: u64, sum: &mut Sum) -> Grants {
         let mut random = Rng::with_seed(seed);
         let origin_ns = random.u64(0..=1_000);
         let first = (self.draw)(&mut random);
-        let mut limit = make(first.clone(), origin_ns);
-        let (mut now_ns, mut story, mut order) = (origin_ns, Vec::<Event<P>>::new(), 0);
+        let mut limit = L::new(first.into(), origin_ns);
+        let (mut now_ns, mut story, mut order) = (origin_ns, Vec::<Event>::new(), 0);
         for step in 0..80 {
             let what = format!("seed {seed}, step {step}, {first:?}");
             now_ns += random.choice(self.steps_ns).copied().unwrap();
@@ -156,11 +120,11 @@ impl<P: Policy> Trial<'_, P> {
                 6 if self.changes && random.u64(..3) == 0 => {
                     now_ns += 1;
                     let policy = (self.draw)(&mut random);
-                    limit.set(now_ns, policy.clone());
+                    limit.set(now_ns, policy);
                     story.push(Event { at_ns: now_ns, order, what: What::Change(policy) });
                 }
                 7 if self.by_hand => {
-                    assert!(limit.refill(now_ns, permits));
+                    assert!(limit.owned(now_ns, |limit, now_ns| limit.refill(now_ns, permits)));
                     story.push(Event { at_ns: now_ns, order, what: What::Refill(permits) });
                 }
                 _ => {
@@ -191,17 +155,15 @@ impl<P: Policy> Trial<'_, P> {
                     }
                 }
             }
-            let (policy, ideal) = without(&first, origin_ns, &story, now_ns);
+            let ideal = without(first, origin_ns, &story, now_ns);
             // The clock advances when the limit is checked.
-            limit.release(now_ns, 0);
+            limit.owned(now_ns, |limit, now_ns| limit.release(now_ns, 0));
             let real = limit.started(now_ns);
             for later_ns in [0, 1, random.u64(2..=60), random.u64(60..=3_000)] {
                 for permits in 1..=self.max {
                     let at_ns = now_ns + later_ns;
-                    let (opens, free) = (
-                        opens_ns(&policy, &real, at_ns, permits),
-                        opens_ns(&policy, &ideal, at_ns, permits),
-                    );
+                    let (opens, free) =
+                        (opens_ns(&real, at_ns, permits), opens_ns(&ideal, at_ns, permits));
                     let late_enough = opens.saturating_add(self.tolerance_ns) >= free;
                     assert!(
                         late_enough,
@@ -244,15 +206,15 @@ fn a_bucket_is_never_emptier_for_what_came_back() {
     let mut sum = Sum::default();
     for seed in 1..250 {
         let trial = Trial {
-            draw: &draw_gcra,
+            draw: &|random| draw_gcra(random).into(),
             steps_ns: &STEPS,
             max: 5,
             changes: seed % 2 == 0,
             by_hand: false,
             tolerance_ns: 0,
         };
-        trial.holds(seed, Ledger::new, &mut sum);
-        trial.holds(seed, WithLockFree::new, &mut sum);
+        trial.holds::<Ledger>(seed, &mut sum);
+        trial.holds::<WithLockFree>(seed, &mut sum);
     }
     assert!(sum.back * 10 > sum.requested, "{sum:?}");
 }
@@ -262,14 +224,14 @@ fn effects_of_a_bucket_keep_its_ceiling() {
     for seed in 1..120 {
         let policy = Gcra::new(rate("1/20ns"), 4).unwrap();
         let trial = Trial {
-            draw: &|_| policy,
+            draw: &|_| policy.into(),
             steps_ns: &STEPS,
             max: 4,
             changes: false,
             by_hand: false,
             tolerance_ns: 0,
         };
-        let effects = trial.holds(seed, WithLockFree::new, &mut Sum::default());
+        let effects = trial.holds::<WithLockFree>(seed, &mut Sum::default());
         effects.assert_ceiling(&format!("seed {seed}"), |window_ns| (window_ns + 60).div_ceil(20));
     }
 }
@@ -285,6 +247,7 @@ fn a_log_drops_what_came_back() {
                 let log = SlidingLog::new(random.u64(1..=6), Duration::from_nanos(period_ns));
                 log.with_resolution(Duration::from_nanos(random.choice([1, 1, 7]).unwrap()))
                     .unwrap()
+                    .into()
             },
             steps_ns: &STEPS,
             max: 3,
@@ -292,21 +255,21 @@ fn a_log_drops_what_came_back() {
             by_hand: false,
             tolerance_ns: 0,
         };
-        trial.holds(seed, Ledger::new, &mut sum);
-        trial.holds(seed, WithLockFree::new, &mut sum);
+        trial.holds::<Ledger>(seed, &mut sum);
+        trial.holds::<WithLockFree>(seed, &mut sum);
     }
     assert!(sum.back * 10 > sum.requested, "{sum:?}");
     for seed in 1..200 {
         let policy = SlidingLog::new(5, Duration::from_nanos(100));
         let trial = Trial {
-            draw: &|_| policy,
+            draw: &|_| policy.into(),
             steps_ns: &STEPS,
             max: 3,
             changes: false,
             by_hand: false,
             tolerance_ns: 0,
         };
-        let effects = trial.holds(seed, WithLockFree::new, &mut Sum::default());
+        let effects = trial.holds::<WithLockFree>(seed, &mut Sum::default());
         assert!(effects.fullest_window(100).0 <= 5, "seed {seed}");
     }
 }
@@ -319,7 +282,7 @@ fn a_window_takes_back_what_is_its_own() {
             draw: &|random| {
                 // The first call anchors a grid for good, also if it is refunded.
                 let (permits, period_ns) = (random.u64(1..=6), random.u64(20..=300));
-                FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch)
+                FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch).into()
             },
             steps_ns: &STEPS,
             max: 3,
@@ -327,7 +290,7 @@ fn a_window_takes_back_what_is_its_own() {
             by_hand: false,
             tolerance_ns: 0,
         };
-        trial.holds(seed, Ledger::new, &mut sum);
+        trial.holds::<Ledger>(seed, &mut sum);
     }
     assert!(sum.back * 10 > sum.requested, "{sum:?}");
 }
@@ -348,15 +311,15 @@ fn a_schedule_takes_operations_back() {
         let mut sum = Sum::default();
         for seed in 1..120 {
             let trial = Trial {
-                draw: &|random| draw_timeline(random, mode),
+                draw: &|random| draw_timeline(random, mode).into(),
                 steps_ns: &STEPS,
                 max: 3,
                 changes: seed % 2 == 0,
                 by_hand: false,
                 tolerance_ns,
             };
-            trial.holds(seed, Ledger::new, &mut sum);
-            trial.holds(seed, WithLockFree::new, &mut sum);
+            trial.holds::<Ledger>(seed, &mut sum);
+            trial.holds::<WithLockFree>(seed, &mut sum);
         }
         assert!(sum.back > 0, "{mode:?}: {sum:?}");
     }
@@ -376,6 +339,7 @@ fn a_pacer_takes_operations_back() {
                     Duration::from_nanos(random.u64(0..=40)),
                     bound.map(Duration::from_nanos),
                 )
+                .into()
             },
             steps_ns: &STEPS,
             max: 3,
@@ -383,7 +347,7 @@ fn a_pacer_takes_operations_back() {
             by_hand: false,
             tolerance_ns: 0,
         };
-        trial.holds(seed, Ledger::new, &mut sum);
+        trial.holds::<Ledger>(seed, &mut sum);
     }
     assert!(sum.back * 10 > sum.requested, "{sum:?}");
 }
@@ -398,7 +362,7 @@ fn a_pool_takes_all_back() {
             draw: &|random| {
                 let rate = (!by_hand || random.u64(..2) == 0).then(|| draw_gcra(random).rate());
                 let ratio = random.choice(["1", "1.25", "2"]).unwrap().parse().unwrap();
-                BackfillPool::new(random.u64(2..=8), ratio, rate).unwrap()
+                BackfillPool::new(random.u64(2..=8), ratio, rate).unwrap().into()
             },
             steps_ns: &STEPS,
             max: 3,
@@ -406,7 +370,7 @@ fn a_pool_takes_all_back() {
             by_hand,
             tolerance_ns: 0,
         };
-        trial.holds(seed, Ledger::new, &mut sum);
+        trial.holds::<Ledger>(seed, &mut sum);
     }
     assert_eq!(sum.requested > 0, sum.back > 0);
 
@@ -415,11 +379,11 @@ fn a_pool_takes_all_back() {
     limit.refill(0, 4);
     let three = granted(limit.try_acquire(1, 3)).unwrap();
     assert_eq!(limit.refund(2, &three, 1), 1);
-    assert_eq!((pool.active(limit.state()), pool.waiting(limit.state())), (2, 0));
+    assert_eq!((pool.active(part(&limit)), pool.waiting(part(&limit))), (2, 0));
     limit.refill(3, 4);
-    assert_eq!((pool.active(limit.state()), pool.waiting(limit.state())), (4, 2));
+    assert_eq!((pool.active(part(&limit)), pool.waiting(part(&limit))), (4, 2));
     assert_eq!(limit.refund(4, &three, 2), 2);
-    assert_eq!((pool.active(limit.state()), pool.waiting(limit.state())), (4, 4));
+    assert_eq!((pool.active(part(&limit)), pool.waiting(part(&limit))), (4, 4));
 }
 
 #[test]
@@ -494,7 +458,7 @@ fn a_refund_opens_before_a_promise() {
 fn several_limits_take_the_same_back() {
     let bucket = Gcra::new(rate("1/s"), 4).unwrap();
     let log = SlidingLog::new(10, Duration::from_nanos(100 * S));
-    let mut limit = AllOfLedger::new([AnyPolicy::from(bucket), log.into()], 0);
+    let mut limit = Ledger::new([AnyPolicy::from(bucket), log.into()], 0);
     let first = granted(limit.try_acquire(0, 2)).unwrap();
     let next = granted(limit.try_acquire(S, 2)).unwrap();
     assert_eq!(limit.refund(S, &first, 2), 1, "the bucket has made up for the other");
@@ -534,7 +498,7 @@ fn a_cancelled_promise_counts_for_those_behind_it() {
 fn a_promise_without_followers_spoils_nothing() {
     let bucket = Gcra::new(rate("1/s"), 3).unwrap();
     let log = SlidingLog::new(10, Duration::from_nanos(100 * S));
-    let mut limit = AllOfLedger::new([AnyPolicy::from(bucket), log.into()], 0);
+    let mut limit = Ledger::new([AnyPolicy::from(bucket), log.into()], 0);
     let grant = granted(limit.try_acquire(0, 3)).unwrap();
     for _ in 0..3 {
         let next = granted(limit.reserve(0, 2, None)).unwrap();
@@ -552,7 +516,7 @@ fn a_promise_without_followers_spoils_nothing() {
 #[test]
 fn what_started_at_zero_may_be_lost() {
     let strict = TwoTimeline::new(rate("1/s"), Mode::Strict, None);
-    let (mut ledger, mut lock_free) = (Ledger::new(strict, 0), WithLockFree::new(strict, 0));
+    let (mut ledger, mut lock_free) = (Ledger::new(strict, 0), WithLockFree::new(strict.into(), 0));
     let (by_ledger, by_lock_free) =
         (granted(ledger.try_acquire(0, 1)).unwrap(), granted(lock_free.try_acquire(0, 1)).unwrap());
     assert_eq!(lock_free.refund(0, &by_lock_free, 1), 1);
@@ -567,7 +531,7 @@ fn what_started_at_zero_may_be_lost() {
 #[test]
 fn what_the_cached_clock_granted_comes_back() {
     let average = TwoTimeline::new(rate("1000/s"), Mode::Average, None);
-    let mut lock_free = WithLockFree::new(average, 0);
+    let mut lock_free = WithLockFree::new(average.into(), 0);
     let now_ns = 10 * S;
     let first = granted(lock_free.try_acquire(now_ns, 1)).unwrap();
     let second = granted(lock_free.try_acquire(now_ns + MS, 1)).unwrap();

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::queue::{Queue, QueueBounds, Request, Rousing, Wakes};
 use rategate_core::sliding_log::SlidingLog;
 

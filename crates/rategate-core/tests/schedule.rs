@@ -6,7 +6,6 @@ use crate::common::{MS, RATES, S, fraction, granted, rate};
 use fastrand::Rng;
 use rategate_core::error::LimitError;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::rate::Rate;
 use rategate_core::ratio::Ratio;
 use rategate_core::schedule::{MAX_PIECES, Schedule};
@@ -219,7 +218,9 @@ fn a_change_within_a_ramp_keeps_what_is_earned() {
         let mut limit =
             Ledger::new(TwoTimeline::on_schedule(ramp.schedule(), Mode::Average, None), 0);
         let changed_ns = random.u64(0..=15 * S);
-        limit.reconfigure(changed_ns, TwoTimeline::new(Rate::per_second(3), Mode::Average, None));
+        limit
+            .reconfigure(changed_ns, TwoTimeline::new(Rate::per_second(3), Mode::Average, None))
+            .unwrap();
         for after_ns in [0, 1, MS, S / 3, S, 7 * S] {
             // The integral so far, and three a second from there.
             let earned =
@@ -249,7 +250,7 @@ fn more_changes_than_pieces_keep_every_operation() {
             now_ns += step_ns;
             owed += u128::from(step_ns) * u128::from(per_s);
             per_s = random.choice([1, 3, 7, 11]).unwrap();
-            limit.reconfigure(now_ns, policy(per_s));
+            limit.reconfigure(now_ns, policy(per_s)).unwrap();
         }
         let due = owed / u128::from(S) + 1;
         assert_eq!(u128::from(limit.remaining(now_ns)), due, "seed {seed}");

@@ -10,7 +10,7 @@ use rategate_core::debt::Debt;
 use rategate_core::error::CountsInFlight;
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::{Limit, MAX_DEBT_PARTS};
+use rategate_core::ledger::MAX_DEBT_PARTS;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Settled;

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use crate::common::{MS, S, US};
 use fastrand::Rng;
-use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
-use rategate_core::concurrent::all_of::{Bundle, MAX_LIMITS};
-use rategate_core::concurrent::{Concurrent, LockFree, LockFreeVerdict};
+use rategate_core::concurrency::Concurrency;
+use rategate_core::concurrent::several::MAX_LIMITS;
+use rategate_core::concurrent::{Fast, LockFreeVerdict};
 use rategate_core::debt::Debt;
 use rategate_core::error::{ExceedsCapacity, LimitError};
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
-use rategate_core::limit::Limit;
+use rategate_core::ledger::Ledger;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Denial, Grant, Ticket, Verdict};
@@ -30,11 +30,9 @@ fn window(permits: u64, period_ns: u64, anchor: Anchor) -> AnyPolicy {
 
 /// The limits alone, and the same limits behind their lock-free form.
 struct Pair {
-    plain: AllOfLedger,
-    limit: AllOfLedger,
-    lock_free: Bundle,
-    /// `true` if the clock advances where the ledgers decide, so that the form can be opened.
-    passes: bool,
+    plain: Ledger,
+    limit: Ledger,
+    lock_free: Fast,
     /// The number of calls that the lock-free form has decided.
     lock_free_count: u64,
     /// The number of permits refunded.
@@ -49,28 +47,19 @@ fn visible(grant: &Grant) -> impl PartialEq + std::fmt::Debug + use<> {
 
 impl Pair {
     fn new(policies: &[AnyPolicy], now_ns: u64) -> Self {
-        let plain = AllOfLedger::new(policies.iter().copied(), now_ns);
+        let plain = Ledger::new(policies, now_ns);
         let mut limit = plain.clone();
         let lock_free = limit.lock_free(now_ns);
-        let is_small =
-            |policy: &AnyPolicy| matches!(policy, AnyPolicy::Gcra(_) | AnyPolicy::FixedWindow(_));
-        let passes = (1..=MAX_LIMITS).contains(&policies.len()) && policies.iter().all(is_small);
-        Self { plain, limit, lock_free, passes, lock_free_count: 0, back: 0 }
-    }
-
-    fn pass_to(&mut self, now_ns: u64) {
-        if self.passes {
-            self.plain.pass_to(now_ns);
-        }
+        Self { plain, limit, lock_free, lock_free_count: 0, back: 0 }
     }
 
     /// Acts under the lock, as a limiter does.
-    fn locked<T>(&mut self, now_ns: u64, act: impl Fn(&mut AllOfLedger) -> T) -> (T, T) {
+    fn locked<T>(&mut self, now_ns: u64, act: impl Fn(&mut Ledger) -> T) -> (T, T) {
         self.limit.seal(&self.lock_free);
         let own = act(&mut self.limit);
         self.limit.open(&self.lock_free, now_ns);
         let ideal = act(&mut self.plain);
-        self.pass_to(now_ns);
+        self.plain.pass_to(now_ns);
         (ideal, own)
     }
 
@@ -102,7 +91,7 @@ impl Pair {
         let own = self.limit.cancel(now_ns, own.ticket);
         self.limit.open(&self.lock_free, now_ns);
         let ideal = self.plain.cancel(now_ns, ideal.ticket);
-        self.pass_to(now_ns);
+        self.plain.pass_to(now_ns);
         (own != ideal).then_some((ideal, own))
     }
 
@@ -117,7 +106,7 @@ impl Pair {
         let own = self.limit.refund(now_ns, own, permits);
         self.limit.open(&self.lock_free, now_ns);
         let ideal = self.plain.refund(now_ns, ideal, permits);
-        self.pass_to(now_ns);
+        self.plain.pass_to(now_ns);
         self.back += ideal;
         (own != ideal).then_some((ideal, own))
     }
@@ -141,7 +130,7 @@ impl Pair {
     fn changes(&mut self, what: &str, now_ns: u64, policies: &[AnyPolicy]) {
         let own = self.limit.change(&self.lock_free, || now_ns, policies);
         assert_eq!(own, self.plain.reconfigure(now_ns, policies), "{what}");
-        self.pass_to(now_ns);
+        self.plain.pass_to(now_ns);
     }
 }
 
@@ -208,14 +197,13 @@ fn run(seed: u64, start_ns: u64, policies: &[Vec<AnyPolicy>], steps_ns: &[u64]) 
     pair
 }
 
-/// S1.7: one to four of both kinds, round rates and fractions, changes to all of them, to the
+/// S1.7: two to four of both kinds, round rates and fractions, changes to all of them, to the
 /// ends of the scale and back.
 #[test]
 fn a_bundle_answers_as_its_limits_alone() {
     let (mut lock_free_count, mut back) = (0, 0);
     for seed in 1..=150 {
         for policies in [
-            vec![vec![gcra("1000/s", 3)], vec![gcra("10/s", 9)]],
             vec![vec![gcra("1000/s", 3), gcra("9/s", 20)], vec![gcra("1/ms", 9), gcra("30/s", 10)]],
             vec![
                 vec![gcra("999983/s", 10), window(20, 3 * MS, Anchor::Epoch)],
@@ -291,8 +279,8 @@ fn what_has_no_lock_free_form_is_the_ledgers() {
 #[test]
 fn a_change_that_does_not_fit_leaves_the_lock_free_form_open() {
     let mut pair = Pair::new(&[gcra("10/s", 2), gcra("1/s", 9)], 0);
-    for mismatched in [vec![gcra("1/s", 1)], vec![window(1, 1, Anchor::Epoch), gcra("1/s", 1)]] {
-        let refused = pair.limit.change(&pair.lock_free, || 5, &mismatched);
+    for mismatched in [vec![gcra("1/s", 1)], vec![Concurrency::new(1).into(), gcra("1/s", 1)]] {
+        let refused = pair.limit.change(&pair.lock_free, || 5, mismatched);
         assert_eq!(refused, Err(LimitError::OtherPolicy));
         assert_eq!(pair.lock_free.peek(5, 1), Some(0));
     }
@@ -301,7 +289,7 @@ fn a_change_that_does_not_fit_leaves_the_lock_free_form_open() {
 /// A denial by one limit takes nothing from the others.
 #[test]
 fn nothing_is_taken_from_one_alone() {
-    let mut limit = AllOfLedger::new([gcra("1/s", 5), gcra("1/h", 2)], 0);
+    let mut limit = Ledger::new([gcra("1/s", 5), gcra("1/h", 2)], 0);
     let lock_free = limit.lock_free(0);
     assert!(matches!(lock_free.try_acquire(|| 0, 2), LockFreeVerdict::Granted { .. }));
     let hour = LockFreeVerdict::Denied { retry_after_ns: NonZeroU64::new(3_600 * S).unwrap() };
@@ -309,15 +297,14 @@ fn nothing_is_taken_from_one_alone() {
         assert_eq!(lock_free.try_acquire(|| 0, 1), hour);
     }
     limit.seal(&lock_free);
-    limit.reconfigure(0, &[gcra("1/s", 5), gcra("unlimited", 2)]).unwrap();
+    limit.reconfigure(0, [gcra("1/s", 5), gcra("unlimited", 2)]).unwrap();
     assert_eq!(limit.remaining(0), 3);
 }
 
 /// A reading before the newest start counts as that start, and the grant reports it.
 #[test]
 fn a_late_reading_counts_in_the_newest_window() {
-    let lock_free =
-        AllOfLedger::new([window(2, 100, Anchor::Epoch), gcra("1/ns", 99)], 0).lock_free(0);
+    let lock_free = Ledger::new([window(2, 100, Anchor::Epoch), gcra("1/ns", 99)], 0).lock_free(0);
     let starts = [199, 200, 150, 150].map(|now_ns| match lock_free.try_acquire(|| now_ns, 1) {
         LockFreeVerdict::Granted { start_ns, .. } => Ok(start_ns),
         LockFreeVerdict::Denied { retry_after_ns } => Err(retry_after_ns.get()),
@@ -329,7 +316,7 @@ fn a_late_reading_counts_in_the_newest_window() {
 /// A clock that panics keeps no slot.
 #[test]
 fn a_clock_that_panics_costs_no_slot() {
-    let lock_free = AllOfLedger::new([gcra("1000000/s", 1_000)], 0).lock_free(0);
+    let lock_free = Ledger::new([gcra("1000000/s", 1_000); 2], 0).lock_free(0);
     for _ in 0..100 {
         let read = std::cell::Cell::new(0);
         let torn = || {
@@ -352,7 +339,7 @@ fn a_clock_that_panics_costs_no_slot() {
 /// A lock-free grant has started, so it can be refunded and not cancelled.
 #[test]
 fn a_bundles_grant_has_started() {
-    let mut limit = AllOfLedger::new([gcra("1/s", 5)], 0);
+    let mut limit = Ledger::new([gcra("1/s", 5); 2], 0);
     let lock_free = limit.lock_free(0);
     let LockFreeVerdict::Granted { start_ns, leftover, .. } = lock_free.try_acquire(|| 7, 2) else {
         panic!()

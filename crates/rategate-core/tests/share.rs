@@ -4,12 +4,11 @@ use std::collections::VecDeque;
 
 use fastrand::Rng;
 use rategate_core::adaptive::{Adaptation, AdaptiveConcurrency, Bounds, Outcome};
-use rategate_core::all_of::{AllOf, AllOfLedger};
+use rategate_core::all_of::AllOf;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::error::LimitError;
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::share::Share;
 use rategate_core::verdict::{Grant, Verdict};
 
@@ -17,7 +16,7 @@ const MS: u64 = 1_000_000;
 
 /// Plays tries of several shares, and ends. Whatever passes fits into its share of the limit, of
 /// which `limit_of` returns the number, and whatever fits passes.
-fn keeps_shares<L: Limit>(seed: u64, mut limit: L, limit_of: impl Fn(&L, u64) -> u64) {
+fn keeps_shares(seed: u64, mut limit: Ledger, limit_of: impl Fn(&Ledger, u64) -> u64) {
     let mut rng = Rng::with_seed(seed);
     let (mut now_ns, mut in_flight) = (0, Vec::<Grant>::new());
     let (mut granted, mut denied) = (0, 0);
@@ -68,7 +67,7 @@ fn several_limits_are_judged_by_their_own_shares() {
     for seed in 0..100 {
         let plenty = Gcra::per_second(1_000_000).burst(1_000_000);
         let both = AllOf::default().and(Concurrency::new(9)).and(plenty).and(Concurrency::new(6));
-        keeps_shares(seed, AllOfLedger::new(both.policies().to_vec(), 0), |_, _| 6);
+        keeps_shares(seed, Ledger::new(both, 0), |_, _| 6);
     }
     let mut rate = Ledger::new(Gcra::per_second(10), 0);
     assert_eq!(rate.try_acquire_in_share(0, 1, Share::percent(50)), Ok(None));

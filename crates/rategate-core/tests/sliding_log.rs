@@ -6,14 +6,13 @@ use crate::common::{MS, S, granted, retry, start};
 use fastrand::Rng;
 use rategate_core::error::{ExceedsCapacity, LimitError};
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::sliding_log::{MAX_PERMITS, SlidingLog};
 use rategate_core::verdict::Verdict;
 use rategate_testkit::oracle::Grants;
 
 const MINUTE: u64 = 60 * S;
 
-fn log(permits: u64, period_ns: u64) -> Ledger<SlidingLog> {
+fn log(permits: u64, period_ns: u64) -> Ledger {
     Ledger::new(SlidingLog::new(permits, Duration::from_nanos(period_ns)), 0)
 }
 
@@ -239,7 +238,7 @@ fn the_pizza_oven() {
 #[test]
 fn all_hundred_pass_at_every_phase() {
     let mut limit = log(100, 5 * S);
-    let burst = |limit: &mut Ledger<SlidingLog>, now_ns| {
+    let burst = |limit: &mut Ledger, now_ns| {
         (0..150).filter(|_| granted(limit.try_acquire(now_ns, 1)).is_some()).count()
     };
     for now_ns in [0, 5, 10, 15, 1_000, 2_000, 2_007, 9_999].map(|s| s * S) {
@@ -301,7 +300,9 @@ fn windows_after_a_change_hold_the_new_limit() {
             if !keeps_period {
                 period_ns = random.u64(5..=60);
             }
-            limit.reconfigure(now_ns, SlidingLog::new(max, Duration::from_nanos(period_ns)));
+            limit
+                .reconfigure(now_ns, SlidingLog::new(max, Duration::from_nanos(period_ns)))
+                .unwrap();
             for _ in 0..40 {
                 now_ns += random.u64(0..=6);
                 let permits = random.u64(1..=max);
@@ -335,22 +336,22 @@ fn a_change_of_the_limit_keeps_the_log() {
     for now_ns in [0, 10, 20] {
         assert!(granted(limit.try_acquire(now_ns, 1)).is_some());
     }
-    limit.reconfigure(20, policy(5, 100));
+    limit.reconfigure(20, policy(5, 100)).unwrap();
     assert_eq!(limit.remaining(20), 2);
-    limit.reconfigure(20, policy(1, 100));
+    limit.reconfigure(20, policy(1, 100)).unwrap();
     assert_eq!(retry(limit.try_acquire(20, 1)), 100, "the newest has to leave");
-    limit.reconfigure(20, policy(2, 200));
+    limit.reconfigure(20, policy(2, 200)).unwrap();
     assert_eq!(retry(limit.try_acquire(20, 1)), 190, "the second newest has to");
-    limit.reconfigure(20, policy(3, 50));
+    limit.reconfigure(20, policy(3, 50)).unwrap();
     assert_eq!(retry(limit.try_acquire(20, 1)), 30);
     // At 55 the first has left a log of 50 ns, and a longer period does not bring it back.
-    limit.reconfigure(55, policy(3, 1_000));
+    limit.reconfigure(55, policy(3, 1_000)).unwrap();
     assert_eq!(limit.remaining(55), 1);
     // A permit leaves at the very nanosecond at which it is a period old.
     let mut limit = log(1, 100);
     assert!(granted(limit.try_acquire(0, 1)).is_some());
     assert_eq!((limit.remaining(99), limit.remaining(100)), (0, 1));
-    limit.reconfigure(100, policy(1, 1_000));
+    limit.reconfigure(100, policy(1, 1_000)).unwrap();
     assert_eq!(start(limit.try_acquire(100, 1)), 100);
 }
 

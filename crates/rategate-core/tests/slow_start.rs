@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use crate::common::{MS, S, granted, rate, retry, start};
+use crate::common::{MS, S, granted, part, policy as in_force, rate, retry, start};
 use fastrand::Rng;
-use rategate_core::any_policy::{AnyPolicy, AnyState, AnyTimed, AnyTimedState};
+use rategate_core::any_policy::{AnyPolicy, Member};
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::debt::Debt;
@@ -13,7 +13,6 @@ use rategate_core::error::LimitError;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::pacer::Pacer;
 use rategate_core::policy::Policy;
 use rategate_core::portable::{RestoreContext, WordsError};
@@ -21,7 +20,7 @@ use rategate_core::rate::Rate;
 use rategate_core::saved::restore;
 use rategate_core::share::Share;
 use rategate_core::sliding_log::SlidingLog;
-use rategate_core::slow_start::{SlowStart, State, Timed};
+use rategate_core::slow_start::{SlowStart, State};
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Verdict;
 use rategate_core::warm_up::WarmUp;
@@ -61,13 +60,13 @@ impl Clock {
     }
 }
 
-fn slow<P: Timed>(policy: P, period_ns: u64, percent: u8) -> SlowStart<P> {
+fn slow(policy: impl Into<AnyPolicy>, period_ns: u64, percent: u8) -> SlowStart {
     let slow = SlowStart::new(policy, Duration::from_nanos(period_ns)).unwrap();
     slow.with_first_share(Share::percent(percent))
 }
 
 /// Returns one of each policy that can have a slow start, with small random numbers.
-fn timed(random: &mut Rng) -> AnyTimed {
+fn timed(random: &mut Rng) -> AnyPolicy {
     let rate = Rate::new(random.u64(1..=9), Duration::from_nanos(random.u64(9..=60))).unwrap();
     let (permits, period_ns) = (random.u64(1..=6), random.u64(1..=60));
     let log = SlidingLog::new(permits, Duration::from_nanos(period_ns));
@@ -143,7 +142,7 @@ fn a_log_decides_as_a_plain_list_by_the_slow_clock() {
         let mut limit = Ledger::new(slow(log, period_ns, percent), first_ns);
         let tries = random.choice([3, 30]).unwrap();
         for now_ns in first_ns..first_ns + 500 {
-            let what = format!("seed {seed} at {now_ns}: {:?}", limit.policy());
+            let what = format!("seed {seed} at {now_ns}: {:?}", in_force(&limit));
             plain.rest(now_ns);
             let most = (0..=permits).rev().find(|&n| n == 0 || plain.fits(now_ns, n)).unwrap();
             assert_eq!(limit.remaining(now_ns), most, "{what}");
@@ -186,10 +185,10 @@ fn the_limit_inside_decides_by_the_slow_clock() {
         let mut inside = Ledger::new(policy, clock.at(began_ns));
         let (mut now_ns, mut used_ns, mut grants) = (began_ns, began_ns, Vec::new());
         for step in 0..60 {
-            let what = format!("seed {seed}, step {step} at {now_ns}: {:?}", limit.policy());
+            let what = format!("seed {seed}, step {step} at {now_ns}: {:?}", in_force(&limit));
             let (shown_ns, permits) = (clock.at(now_ns), random.u64(1..=3));
             // A log that carries a debt promises its parts, and may rest between them.
-            let is_log = matches!(policy, AnyTimed::SlidingLog(_));
+            let is_log = matches!(policy, AnyPolicy::SlidingLog(_));
             let debt = if is_log || random.bool() { Debt::FORGOTTEN } else { Debt::CARRIED };
             if now_ns < began_ns + period_ns {
                 slowed += 1;
@@ -224,7 +223,7 @@ fn the_limit_inside_decides_by_the_slow_clock() {
                             );
                             assert_eq!(seen.wait_ns() == 0, ideal.wait_ns() == 0, "{what}");
                             // A promise after a rest begins another ramp.
-                            let rests = limit.policy().fresh_at_ns(limit.state()).is_some();
+                            let rests = limit.limits().only().unwrap().fresh_at_ns().is_some();
                             if rests && seen.start_ns >= used_ns + period_ns {
                                 break;
                             }
@@ -268,7 +267,7 @@ fn the_limit_inside_decides_by_the_slow_clock() {
             now_ns += random.choice([0, 1, 3, 20]).unwrap();
             limit.pass_to(now_ns);
             inside.pass_to(clock.at(now_ns));
-            if limit.policy().is_as_fresh(limit.state(), now_ns) {
+            if limit.limits().only().unwrap().is_as_fresh(now_ns) {
                 break;
             }
         }
@@ -285,7 +284,7 @@ fn the_ceiling_is_that_of_the_limit_inside() {
         let interval_ns = random.u64(2..=30);
         let every = Rate::new(1, Duration::from_nanos(interval_ns)).unwrap();
         let permits = random.u64(1..=5);
-        let policy: AnyTimed = match random.u64(..4) {
+        let policy: AnyPolicy = match random.u64(..4) {
             0 => Gcra::new(every, permits).unwrap().into(),
             1 => TwoTimeline::new(every, Mode::Strict, None).into(),
             2 => SlidingLog::new(permits, Duration::from_nanos(interval_ns)).into(),
@@ -295,8 +294,8 @@ fn the_ceiling_is_that_of_the_limit_inside() {
                 .into(),
         };
         let ceiling = |window_ns: u64| match policy {
-            AnyTimed::Gcra(_) => window_ns.div_ceil(interval_ns) + permits - 1,
-            AnyTimed::TwoTimeline(_) => window_ns.div_ceil(interval_ns),
+            AnyPolicy::Gcra(_) => window_ns.div_ceil(interval_ns) + permits - 1,
+            AnyPolicy::TwoTimeline(_) => window_ns.div_ceil(interval_ns),
             _ => window_ns.div_ceil(interval_ns) * permits,
         };
         let mut numbers = || slow(policy, random.choice([1, 30, 300]).unwrap(), random.u8(1..=100));
@@ -305,7 +304,7 @@ fn the_ceiling_is_that_of_the_limit_inside() {
         let pause_ns = random.choice([2, 60, 400]).unwrap();
         for _ in 0..400 {
             if random.u64(..50) == 0 {
-                limit.reconfigure(now_ns, random.choice(all).unwrap());
+                limit.reconfigure(now_ns, random.choice(all).unwrap()).unwrap();
             }
             now_ns += if random.u64(..12) == 0 { random.u64(0..=pause_ns) } else { 0 };
             if let Some(grant) = granted(limit.reserve(now_ns, 1, Some(20))) {
@@ -353,7 +352,7 @@ fn a_cold_bucket_earns_the_integral_of_the_factor() {
 fn a_ramp_begins_with_the_first_permit_and_after_a_rest() {
     let policy = slow(Gcra::new(rate("1/s"), 1).unwrap(), 10 * S, 10);
     let mut limit = Ledger::new(policy, 0);
-    let wait_at = |limit: &mut Ledger<_>, now_ns| {
+    let wait_at = |limit: &mut Ledger, now_ns| {
         assert_eq!(start(limit.try_acquire(now_ns, 1)), now_ns);
         retry(limit.try_acquire(now_ns, 1))
     };
@@ -412,9 +411,8 @@ fn a_ramp_begins_with_the_first_permit_and_after_a_rest() {
         assert_eq!(start(limit.try_acquire(now_ns, 1)), now_ns);
     }
     assert_eq!(limit.credit(39 * S, 3), 1);
-    let factor = |limit: &Ledger<SlowStart<SlidingLog>>, now_ns| {
-        limit.policy().factor_millionths(limit.state(), now_ns)
-    };
+    let factor =
+        |limit: &Ledger, now_ns| part::<SlowStart>(limit).factor_millionths(part(limit), now_ns);
     assert_eq!(factor(&limit, 50 * S - 1), 1_000_000);
     assert_eq!(factor(&limit, 50 * S), 100_000, "a period after the window of the last permit");
 }
@@ -457,21 +455,25 @@ fn a_change_leaves_the_ramp_as_it_is() {
     let mut limit = Ledger::new(policy, 0);
     assert_eq!(start(limit.try_acquire(0, 1)), 0);
     let unchanged = limit.clone();
-    limit.reconfigure(S, other);
+    limit.reconfigure(S, other).unwrap();
     assert_eq!(limit.peek(S, 1), unchanged.peek(S, 1));
-    limit.reconfigure(S, slow(bucket("10/s"), 2 * S, 50));
+    limit.reconfigure(S, slow(bucket("10/s"), 2 * S, 50)).unwrap();
     assert!(limit.peek(S, 1).unwrap() < unchanged.peek(S, 1).unwrap());
     assert_eq!(
-        limit.policy().factor_millionths(limit.state(), 1_500 * MS),
+        part::<SlowStart>(&limit).factor_millionths(part(&limit), 1_500 * MS),
         235_000,
         "still of 10 s"
     );
-    assert_eq!(limit.policy().factor_millionths(limit.state(), 60 * S), 500_000, "the next one");
+    assert_eq!(
+        part::<SlowStart>(&limit).factor_millionths(part(&limit), 60 * S),
+        500_000,
+        "the next one"
+    );
 
     // At rest, what changes is as good as new.
     let mut limit = Ledger::new(policy, 0);
-    limit.reconfigure(S, other);
-    assert_eq!(limit.state(), &other.fresh(S));
+    limit.reconfigure(S, other).unwrap();
+    assert_eq!(part::<State>(&limit), &other.fresh(S));
 }
 
 #[test]
@@ -479,9 +481,9 @@ fn the_factor_rises_in_a_straight_line() {
     let policy = slow(Gcra::spaced(rate("1/min")), 9 * S, 10);
     let mut state = policy.fresh(0);
     assert_eq!(policy.factor_millionths(&state, 77 * S), 100_000, "the next permit begins a ramp");
-    let mut limit = Ledger::with_state(policy, state.clone(), 77 * S);
+    let mut limit = Ledger::new(policy, 77 * S);
     assert_eq!(start(limit.try_acquire(77 * S, 1)), 77 * S);
-    state.clone_from(limit.state());
+    state.clone_from(part(&limit));
     let factors = [0, 1, 5, 8, 9, 12].map(|s| policy.factor_millionths(&state, (77 + s) * S));
     assert_eq!(factors, [100_000, 200_000, 600_000, 900_000, 1_000_000, 1_000_000]);
     assert_eq!(policy.factor_millionths(&state, 86 * S - 1), 999_999, "rounded down");
@@ -495,22 +497,22 @@ fn a_ramp_goes_on_after_a_restart() {
     let mut limit = Ledger::new(policy, 70 * S);
     assert_eq!(start(limit.try_acquire(70 * S, 1)), 70 * S);
     let saved = limit.save(75 * S);
-    let wait_ns = |limit: &mut Ledger<SlowStart<Gcra>>, now_ns| {
+    let wait_ns = |limit: &mut Ledger, now_ns| {
         assert_eq!(start(limit.try_acquire(now_ns, 1)), now_ns);
         retry(limit.try_acquire(now_ns, 1))
     };
     let expected = wait_ns(&mut limit, 76 * S);
     for now_ns in [500 * S, 6 * S, S] {
         let since = RestoreContext { now_ns, elapsed_ns: S };
-        let mut restored = restore(&policy, &saved, since).unwrap();
+        let mut restored = restore(policy, &saved, since).unwrap();
         assert_eq!(wait_ns(&mut restored, now_ns), expected, "at {now_ns}");
     }
     let other = slow(SlidingLog::new(1, Duration::from_secs(1)), 10 * S, 10);
     let since = RestoreContext { now_ns: 0, elapsed_ns: 0 };
-    let refused = restore(&other, &saved, since).unwrap_err();
+    let refused = restore(other, &saved, since).unwrap_err();
     assert_eq!(refused, WordsError::OtherPolicy { tag: 501 });
     assert_eq!(refused.to_string(), "the limit is of another policy, slow start of some policy");
-    let plain = restore(&Gcra::spaced(rate("1/s")), &saved, since);
+    let plain = restore(Gcra::spaced(rate("1/s")), &saved, since);
     assert_eq!(plain.unwrap_err(), WordsError::OtherPolicy { tag: 501 });
 }
 
@@ -522,7 +524,7 @@ fn extreme_numbers_stay_exact() {
             for began_ns in [0, 1, S, u64::MAX / 2, u64::MAX - 3 * S] {
                 let bucket = Gcra::new(rate("1000/s"), 2).unwrap();
                 let mut limit = Ledger::new(slow(bucket, period_ns, percent), began_ns);
-                let what = format!("{began_ns} of {:?}", limit.policy());
+                let what = format!("{began_ns} of {:?}", in_force(&limit));
                 let mut now_ns = began_ns;
                 assert_eq!(limit.remaining(now_ns), 2, "{what}");
                 for _ in 0..20 {
@@ -575,39 +577,37 @@ fn numbers_that_make_no_slow_start_are_errors() {
     let window = FixedWindow::new(10, period, Anchor::Epoch);
     assert_eq!(SlowStart::new(window, period), Err(LimitError::WindowOnClock));
     assert_eq!(
-        SlowStart::new(AnyTimed::from(window), period).unwrap_err().to_string(),
+        SlowStart::new(window, period).unwrap_err().to_string(),
         "a slow start would move the borders of a window on the clock's grid; anchor it at the \
          first call, or use a sliding log"
     );
     let warm_up = WarmUp::new(rate("10/s"), period).unwrap();
     for other in [AnyPolicy::from(Concurrency::new(3)), warm_up.into()] {
-        let refused = AnyTimed::try_from(other).unwrap_err();
+        let refused = SlowStart::new(other, period).unwrap_err();
         assert_eq!(refused, LimitError::NotTimed);
         assert!(refused.to_string().contains("permits come with time"), "{refused}");
     }
     let policy = SlowStart::new(bucket, period).unwrap();
     assert_eq!((policy.period_ns(), policy.first_share()), (S, Share::percent(10)));
-    assert_eq!(policy.policy(), &bucket);
+    assert_eq!(policy.policy(), bucket.into());
 }
 
-/// Each kind of limit inside is a kind of its own for a change and for a saved state, and no
-/// state of any policy is larger for it.
+/// Each kind of limit inside is a kind of its own for a saved state, and no state of any policy is
+/// larger for it.
 #[test]
 fn any_policy_holds_a_slow_start() {
     let period = Duration::from_secs(1);
-    let any = |policy: AnyTimed| AnyPolicy::from(SlowStart::new(policy, period).unwrap());
+    let any = |policy: AnyPolicy| AnyPolicy::from(SlowStart::new(policy, period).unwrap());
     let bucket = |text| any(Gcra::spaced(rate(text)).into());
     let log = any(SlidingLog::new(3, period).into());
-    assert_eq!(bucket("1/s").can_follow(&bucket("9/s")), Ok(()));
-    assert_eq!(bucket("1/s").can_follow(&log), Err(LimitError::OtherPolicy));
     let plain = AnyPolicy::from(Gcra::spaced(rate("1/s")));
-    assert_eq!(bucket("1/s").can_follow(&plain), Err(LimitError::OtherPolicy));
     let saved = Ledger::new(log, 0).save(0);
     let since = RestoreContext { now_ns: 0, elapsed_ns: 0 };
-    assert!(restore(&log, &saved, since).is_ok());
-    let refused = restore(&bucket("1/s"), &saved, since).unwrap_err();
+    assert!(restore(log, &saved, since).is_ok());
+    let refused = restore(bucket("1/s"), &saved, since).unwrap_err();
     assert_eq!(refused, WordsError::OtherPolicy { tag: 502 });
-    assert!(size_of::<AnyState>() < size_of::<State<AnyTimedState>>(), "it is in a box");
+    assert!(size_of::<Member>() <= 320, "its state is in a box: {}", size_of::<Member>());
     // The box of the state counts as what a key has on the heap.
-    assert!(log.heap_bytes(&log.fresh(0)) > plain.heap_bytes(&plain.fresh(0)));
+    let heap_bytes = |policy| Member::fresh(policy, 0).heap_bytes();
+    assert!(heap_bytes(log) > heap_bytes(plain));
 }

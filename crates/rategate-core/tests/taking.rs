@@ -8,15 +8,12 @@ use std::time::Duration;
 
 use crate::common::{MS, S, rate, start};
 use fastrand::Rng;
-use rategate_core::all_of::AllOfLedger;
-use rategate_core::any_policy::{AnyPolicy, AnyTimed};
+use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
-use rategate_core::provisional::Provisional;
 use rategate_core::queue::{MIN_GRACE_NS, Outcome, Request};
 use rategate_core::ratio::Ratio;
 use rategate_core::sliding_log::SlidingLog;
@@ -66,7 +63,7 @@ fn bounds(random: &mut Rng) -> Bound {
         5 => (vec![TwoTimeline::new(rate, Mode::Strict, None).into()], bucket(1)),
         8 => {
             let period = Duration::from_nanos(10 * period_ns);
-            let slow = SlowStart::<AnyTimed>::new(Gcra::new(rate, burst).unwrap().into(), period);
+            let slow = SlowStart::new(Gcra::new(rate, burst).unwrap(), period);
             (vec![slow.unwrap().into()], bucket(burst))
         }
         7 => {
@@ -104,7 +101,7 @@ struct Seen {
 
 /// Plays random callers, each woken late, some never, with tries and reservations. Returns the
 /// real starts.
-fn play<L: Provisional>(limit: L, random: &mut Rng, period_ns: u64) -> (Grants, Seen) {
+fn play(limit: Ledger, random: &mut Rng, period_ns: u64) -> (Grants, Seen) {
     let mut harness = Queued::taking(limit);
     harness.queue.set_grace(Some(period_ns * 5));
     let (mut now_ns, mut coming, mut seen) = (period_ns, Coming::new(), Seen::default());
@@ -192,10 +189,8 @@ fn real_starts_obey_the_bound_however_late_waiters_are() {
         let mut random = Rng::with_seed(seed);
         let Bound { policies, at_most } = bounds(&mut random);
         let period_ns = at_most.last().unwrap().0;
-        let (grants, seen) = match policies.as_slice() {
-            [policy] => play(Ledger::new(*policy, 0), &mut random, period_ns),
-            several => play(AllOfLedger::new(several.iter().copied(), 0), &mut random, period_ns),
-        };
+        let limit = Ledger::new(policies.as_slice(), 0);
+        let (grants, seen) = play(limit, &mut random, period_ns);
         assert!(grants.0.len() > 5, "seed {seed}: {}", grants.0.len());
         for (window_ns, max) in at_most {
             let fullest = grants.fullest_window(window_ns).0;
@@ -215,7 +210,7 @@ fn waiters_in_time_start_as_promised() {
     for seed in 0..1_000 {
         let mut random = Rng::with_seed(seed);
         let Bound { policies, .. } = bounds(&mut random);
-        let limit = AllOfLedger::new(policies.iter().copied(), 0);
+        let limit = Ledger::new(policies.as_slice(), 0);
         let (mut taking, mut promised) = (Queued::taking(limit.clone()), Queued::new(limit));
         let mut now_ns = 0;
         for id in 0..80 {
@@ -329,7 +324,7 @@ fn a_change_between_waking_and_taking_holds() {
     harness.queue.serve(&mut harness.limit, S, &mut harness.woken);
     assert_eq!(std::mem::take(&mut harness.woken.settled), [1]);
     harness.queue.unbook(&mut harness.limit, S);
-    harness.limit.reconfigure(S, bucket("never"));
+    harness.limit.reconfigure(S, bucket("never")).unwrap();
     harness.queue.serve(&mut harness.limit, S, &mut harness.woken);
     assert_eq!(harness.take(S, 1), None, "decided again");
     harness.queue.serve(&mut harness.limit, S, &mut harness.woken);

@@ -8,13 +8,12 @@ use crate::common::S;
 use crate::common::queued::Queued;
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::queue::{MIN_GRACE_NS, Outcome, QueueBounds};
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::Verdict;
 
 /// Returns a queue with one in any second, of which the first has been taken.
-fn used_up() -> Queued<Ledger<SlidingLog>> {
+fn used_up() -> Queued {
     let mut harness = Queued::taking(Ledger::new(SlidingLog::new(1, Duration::from_nanos(S)), 0));
     harness.join(0, 0, 1, None).unwrap();
     harness
@@ -133,7 +132,7 @@ fn a_change_of_the_numbers_keeps_the_promise() {
     harness.join(0, 0, 1, None).unwrap();
     harness.promise(0, 1).unwrap();
     harness.queue.unbook(&mut harness.limit, 5);
-    harness.limit.reconfigure(5, bucket("1/h"));
+    harness.limit.reconfigure(5, bucket("1/h")).unwrap();
     harness.queue.serve(&mut harness.limit, 5, &mut harness.woken);
     let Some(Outcome::Granted(grant)) = harness.take(S + 7, 1) else { panic!("it was promised") };
     assert_eq!((grant.start_ns, grant.promised_ns), (S + 7, S));

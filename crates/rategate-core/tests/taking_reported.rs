@@ -8,27 +8,24 @@ use std::time::Duration;
 use crate::common::S;
 use crate::common::queued::Queued;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::queue::MIN_GRACE_NS;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::{Grant, Verdict};
 
-type Harness = Queued<Ledger<SlidingLog>>;
-
 /// Returns a queue of one in any second: the first has been taken, and `waiters` more wait.
-fn harness_with(waiters: u32) -> Harness {
+fn harness_with(waiters: u32) -> Queued {
     let mut harness = Queued::taking(Ledger::new(SlidingLog::new(1, Duration::from_nanos(S)), 0));
     (0..=waiters).for_each(|id| harness.join(0, id, 1, None).unwrap());
     harness
 }
 
-fn reported_start(harness: &mut Harness, id: u32) -> Option<u64> {
+fn reported_start(harness: &mut Queued, id: u32) -> Option<u64> {
     let Queued { queue, limit, woken, waiter_ids, .. } = harness;
     queue.due_ns(limit, &waiter_ids[&id].0, woken)
 }
 
 /// Serves the queue. Returns the waiters woken to take, and those woken to check their starts.
-fn served(harness: &mut Harness, now_ns: u64) -> (Vec<u32>, Vec<u32>) {
+fn served(harness: &mut Queued, now_ns: u64) -> (Vec<u32>, Vec<u32>) {
     harness.queue.serve(&mut harness.limit, now_ns, &mut harness.woken);
     (std::mem::take(&mut harness.woken.settled), std::mem::take(&mut harness.woken.moved))
 }

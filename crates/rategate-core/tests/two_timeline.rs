@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use crate::common::{MS, Profile, RATES, S, fraction, granted, rate, retry};
+use crate::common::{MS, Profile, RATES, S, fraction, granted, part, rate, retry};
 use fastrand::Rng;
 use rategate_core::error::{ExceedsCapacity, LimitError, RatioError};
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::rate::Rate;
 use rategate_core::ratio::Ratio;
 use rategate_core::schedule::Schedule;
@@ -15,11 +14,11 @@ use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Grant, Verdict};
 use rategate_testkit::oracle::Grants;
 
-fn limit(text: &str, mode: Mode) -> Ledger<TwoTimeline> {
+fn limit(text: &str, mode: Mode) -> Ledger {
     Ledger::new(TwoTimeline::new(rate(text), mode, None), 0)
 }
 
-fn reserve(limit: &mut Ledger<TwoTimeline>, now_ns: u64) -> Grant {
+fn reserve(limit: &mut Ledger, now_ns: u64) -> Grant {
     granted(limit.reserve(now_ns, 1, None)).unwrap()
 }
 
@@ -180,7 +179,7 @@ fn polling_loses_nothing() {
 fn average_catches_up_without_limit() {
     let mut limit = limit("1000/s", Mode::from_compensation(0.0).unwrap());
     let backlog =
-        |limit: &Ledger<TwoTimeline>, now_ns| limit.policy().backlog_ns(limit.state(), now_ns);
+        |limit: &Ledger, now_ns| part::<TwoTimeline>(&limit).backlog_ns(part(&limit), now_ns);
     assert_eq!(backlog(&limit, 0), 0);
     assert_eq!(backlog(&limit, 2 * S), 2 * S);
     let passed = (0..5_000).filter(|_| granted(limit.try_acquire(2 * S, 1)).is_some()).count();
@@ -353,7 +352,11 @@ fn a_damped_gap_shrinks_by_its_share_at_each_call() {
     );
     let mut gap_ns = 1_000_000_u64;
     for call in 0..40 {
-        assert_eq!(limit.policy().backlog_ns(limit.state(), 1_000_000), gap_ns, "call {call}");
+        assert_eq!(
+            part::<TwoTimeline>(&limit).backlog_ns(part(&limit), 1_000_000),
+            gap_ns,
+            "call {call}"
+        );
         assert_eq!(reserve(&mut limit, 1_000_000).scheduled_ns, call);
         gap_ns = (gap_ns - gap_ns / 4).saturating_sub(1);
     }
@@ -365,7 +368,7 @@ fn a_damped_gap_shrinks_by_its_share_at_each_call() {
 fn waits_tell_of_forfeited_time_until_a_restart() {
     let mut limit = limit("1000/s", Mode::Strict);
     assert_eq!(reserve(&mut limit, 5 * MS).wait_ns(), 5 * MS);
-    assert_eq!(limit.policy().backlog_ns(limit.state(), 6 * MS), 0);
+    assert_eq!(part::<TwoTimeline>(&limit).backlog_ns(part(&limit), 6 * MS), 0);
     assert_eq!(reserve(&mut limit, 6 * MS).wait_ns(), 5 * MS);
     limit.restart(20 * MS);
     assert_eq!(reserve(&mut limit, 20 * MS).wait_ns(), 0);
@@ -397,7 +400,7 @@ fn rate_changes_lose_nothing() {
             }
             if random.u64(..3) == 0 {
                 per_s = random.choice(&rates).copied().unwrap();
-                limit.reconfigure(now_ns, policy(per_s));
+                limit.reconfigure(now_ns, policy(per_s)).unwrap();
             }
         }
     }
@@ -411,9 +414,9 @@ fn a_hundred_changes_keep_every_operation() {
     let mut limit = Ledger::new(policy(10), 0);
     for change in 1..=100 {
         let now_ns = change * S;
-        let backlog_ns = limit.policy().backlog_ns(limit.state(), now_ns);
-        limit.reconfigure(now_ns, policy(10 * (1 + change % 2)));
-        assert_eq!(limit.policy().backlog_ns(limit.state(), now_ns), backlog_ns);
+        let backlog_ns = part::<TwoTimeline>(&limit).backlog_ns(part(&limit), now_ns);
+        limit.reconfigure(now_ns, policy(10 * (1 + change % 2))).unwrap();
+        assert_eq!(part::<TwoTimeline>(&limit).backlog_ns(part(&limit), now_ns), backlog_ns);
     }
     let mut rest = limit.clone();
     assert_eq!(limit.remaining(100 * S), 50 * 10 + 50 * 20 + 1);
@@ -436,9 +439,9 @@ fn waits_are_continuous_across_a_change() {
     assert_eq!(reserve(&mut limit, 0).wait_ns(), 0);
     let changed_ns = 104_999 + 1_000;
     let backlog =
-        |limit: &Ledger<TwoTimeline>, now_ns| limit.policy().backlog_ns(limit.state(), now_ns);
+        |limit: &Ledger, now_ns| part::<TwoTimeline>(&limit).backlog_ns(part(&limit), now_ns);
     assert_eq!(backlog(&limit, changed_ns), 104_999);
-    limit.reconfigure(changed_ns, policy("500/s"));
+    limit.reconfigure(changed_ns, policy("500/s")).unwrap();
     assert_eq!(backlog(&limit, changed_ns), 104_999);
     assert_eq!(backlog(&limit, changed_ns + 10), 105_009);
     assert_eq!(reserve(&mut limit, changed_ns + 10).wait_ns(), 105_009);
@@ -450,12 +453,12 @@ fn a_change_in_burst_mode_keeps_the_distance() {
     let policy = |text| TwoTimeline::new(rate(text), burst(3, 2), None);
     let mut limit = Ledger::new(policy("1000/s"), 0);
     assert_eq!(reserve(&mut limit, S).start_ns, S);
-    limit.reconfigure(S, policy("10/s"));
+    limit.reconfigure(S, policy("10/s")).unwrap();
     // Two thirds of 100 ms, rounded up by less than two nanoseconds.
     let next_ns = reserve(&mut limit, S).start_ns;
     assert!((S + 66_666_666..=S + 66_666_669).contains(&next_ns), "{next_ns}");
     let next_ns = next_ns + 1_000;
-    limit.reconfigure(next_ns, policy("1000/s"));
+    limit.reconfigure(next_ns, policy("1000/s")).unwrap();
     let then_ns = reserve(&mut limit, next_ns).start_ns - next_ns;
     assert!((660_000..=666_669).contains(&then_ns), "{then_ns}");
 }
@@ -534,7 +537,7 @@ fn never_and_unlimited() {
 fn strict_keeps_the_new_distance_after_a_change() {
     let policy = |text| TwoTimeline::new(rate(text), Mode::Strict, None);
     let mut limit = Ledger::new(policy("1000/s"), 0);
-    limit.reconfigure(10 * S, policy("1/s"));
+    limit.reconfigure(10 * S, policy("1/s")).unwrap();
     let first_ns = reserve(&mut limit, 10 * S).start_ns;
     let second_ns = reserve(&mut limit, 10 * S).start_ns;
     assert!(second_ns - first_ns >= S, "{} ns apart", second_ns - first_ns);
@@ -546,7 +549,7 @@ fn strict_keeps_the_new_distance_after_a_change() {
 fn a_change_after_silence_ends_the_old_rate() {
     let policy = |text| TwoTimeline::new(rate(text), Mode::Average, Some(Duration::from_nanos(S)));
     let mut limit = Ledger::new(policy("1000/s"), 0);
-    limit.reconfigure(10 * S, policy("1/s"));
+    limit.reconfigure(10 * S, policy("1/s")).unwrap();
     let (mut now_ns, mut passed) = (10 * S, 0);
     while now_ns < 15 * S {
         now_ns = reserve(&mut limit, now_ns).start_ns;
@@ -585,10 +588,12 @@ fn a_bound_on_catching_up_holds_across_changes() {
                 // A promise from before the change is kept at any new rate.
                 now_ns = now_ns.max(grants.last().map_or(0, |&(start_ns, _)| start_ns));
                 let rate = profile.draw(&mut random, now_ns);
-                limit.reconfigure(
-                    now_ns,
-                    TwoTimeline::new(rate, mode, cap.map(Duration::from_nanos)),
-                );
+                limit
+                    .reconfigure(
+                        now_ns,
+                        TwoTimeline::new(rate, mode, cap.map(Duration::from_nanos)),
+                    )
+                    .unwrap();
             }
             let permits = random.choice([1, 1, 2, 4]).unwrap();
             let answer = if random.u64(..3) == 0 {
@@ -644,14 +649,16 @@ fn what_is_due_does_not_jump_at_a_change() {
         // Past the last step of a burst, so that the next may start at once.
         now_ns += 120;
         let mut changed = limit.clone();
-        changed.reconfigure(
-            now_ns,
-            TwoTimeline::new(
-                profile.draw(&mut random, now_ns),
-                mode,
-                cap.map(Duration::from_nanos),
-            ),
-        );
+        changed
+            .reconfigure(
+                now_ns,
+                TwoTimeline::new(
+                    profile.draw(&mut random, now_ns),
+                    mode,
+                    cap.map(Duration::from_nanos),
+                ),
+            )
+            .unwrap();
         let at_once = matches!(mode, Mode::Average);
         for step in 0..200 {
             let (was, is) = (reserve(&mut limit, now_ns), reserve(&mut changed, now_ns));
@@ -710,7 +717,7 @@ fn on_time_nothing_is_lost_across_changes() {
             owed += u128::from(changes_ns - now_ns) * u128::from(per_s);
             now_ns = changes_ns;
             per_s = random.choice(&rates).copied().unwrap();
-            limit.reconfigure(now_ns, policy(per_s));
+            limit.reconfigure(now_ns, policy(per_s)).unwrap();
         }
     }
 }
@@ -722,7 +729,7 @@ fn burst_holds_the_new_ceiling_right_from_a_change() {
     for seed in 1..300 {
         let mut random = Rng::with_seed(seed);
         let (mut grants, mut now_ns) = (Grants::default(), 0);
-        let mut limit: Option<Ledger<TwoTimeline>> = None;
+        let mut limit: Option<Ledger> = None;
         for _ in 0..8 {
             let pace = Rate::new(random.u64(1..=9), Duration::from_nanos(random.u64(1..=90)));
             let (pace, down) = (pace.unwrap(), random.u64(1..=10));
@@ -730,7 +737,7 @@ fn burst_holds_the_new_ceiling_right_from_a_change() {
             let cap = (random.u64(..2) == 0).then(|| random.u64(0..=300));
             let policy = TwoTimeline::new(pace, burst(up, down), cap.map(Duration::from_nanos));
             match &mut limit {
-                Some(limit) => limit.reconfigure(now_ns, policy),
+                Some(limit) => limit.reconfigure(now_ns, policy).unwrap(),
                 None => limit = Some(Ledger::new(policy, now_ns)),
             }
             let limit = limit.as_mut().unwrap();
@@ -761,17 +768,17 @@ fn burst_holds_the_new_ceiling_right_from_a_change() {
 fn a_rate_without_operations_is_not_evicted() {
     let pace = |period_ns| Rate::new(1, Duration::from_nanos(period_ns)).unwrap();
     let average = |rate| TwoTimeline::new(rate, Mode::Average, Some(Duration::from_nanos(10)));
-    let passing = |limit: &mut Ledger<TwoTimeline>, now_ns| {
+    let passing = |limit: &mut Ledger, now_ns| {
         (0..20).filter(|_| granted(limit.try_acquire(now_ns, 1)).is_some()).count()
     };
     let mut limit = Ledger::new(average(pace(1)), 0);
-    limit.reconfigure(100, average(pace(1_000)));
-    limit.reconfigure(110, average(pace(2_000)));
+    limit.reconfigure(100, average(pace(1_000))).unwrap();
+    limit.reconfigure(110, average(pace(2_000))).unwrap();
     assert_eq!((limit.remaining(112), passing(&mut limit, 112)), (1, 1));
 
     let mut limit = Ledger::new(average(pace(1)), 0);
-    limit.reconfigure(100, average(Rate::NEVER));
-    limit.reconfigure(200, average(pace(1_000)));
+    limit.reconfigure(100, average(Rate::NEVER)).unwrap();
+    limit.reconfigure(200, average(pace(1_000))).unwrap();
     assert_eq!((limit.remaining(205), passing(&mut limit, 205)), (1, 1));
 }
 
@@ -780,7 +787,7 @@ fn a_rate_without_operations_is_not_evicted() {
 #[test]
 fn a_heavy_call_waits_until_the_bound_holds_it() {
     let pace = |period_ns| Rate::new(1, Duration::from_nanos(period_ns)).unwrap();
-    let exact = |limit: &Ledger<TwoTimeline>, now_ns: u64, permits: u64| {
+    let exact = |limit: &Ledger, now_ns: u64, permits: u64| {
         let wait_ns = limit.peek(now_ns, permits).unwrap().unwrap();
         let at = |now_ns: u64| granted(limit.clone().try_acquire(now_ns, permits));
         assert!(at(now_ns + wait_ns - 1).is_none());
@@ -790,7 +797,7 @@ fn a_heavy_call_waits_until_the_bound_holds_it() {
     };
     let average = |rate| TwoTimeline::new(rate, Mode::Average, Some(Duration::from_nanos(5)));
     let mut limit = Ledger::new(average(pace(20)), 0);
-    limit.reconfigure(100, average(pace(4)));
+    limit.reconfigure(100, average(pace(4))).unwrap();
     exact(&limit, 100, 2);
 
     let ramp = Schedule::ramp(pace(1_000), pace(1), 10_000_000).unwrap();

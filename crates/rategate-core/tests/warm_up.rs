@@ -5,11 +5,10 @@ use std::num::NonZeroU64;
 use std::ops::{Add, Mul, Sub};
 use std::time::Duration;
 
-use crate::common::{MS, RATES, S, granted, rate, retry, start};
+use crate::common::{MS, RATES, S, granted, part, rate, retry, start};
 use fastrand::Rng;
 use rategate_core::error::{ExceedsCapacity, LimitError, RatioError};
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::policy::{Policy, Taken};
 use rategate_core::portable::{Portable, Reader, RestoreContext, WordsError, Writer};
 use rategate_core::rate::Rate;
@@ -164,7 +163,7 @@ fn warm_up(rate: Rate, period_ns: u64) -> WarmUp {
     WarmUp::new(rate, Duration::from_nanos(period_ns)).unwrap()
 }
 
-fn starts(limit: &mut Ledger<WarmUp>, now_ns: u64, calls: usize) -> Vec<u64> {
+fn starts(limit: &mut Ledger, now_ns: u64, calls: usize) -> Vec<u64> {
     (0..calls).map(|_| start(limit.reserve(now_ns, 1, None))).collect()
 }
 
@@ -319,7 +318,7 @@ fn short_gaps_do_not_cool_and_longer_ones_count_in_full() {
         assert_eq!(start(limit.try_acquire(0, 1)), 0);
         let late_ns = 1_375 * MS + gap_ns;
         assert_eq!(start(limit.try_acquire(late_ns, 1)), late_ns);
-        assert_eq!(policy.warmth_ns(limit.state(), late_ns), warmth_ns, "{gap_ns}");
+        assert_eq!(policy.warmth_ns(part(&limit), late_ns), warmth_ns, "{gap_ns}");
         assert_eq!(retry(limit.try_acquire(late_ns, 1)), next_ns, "{gap_ns}");
     }
 }
@@ -331,24 +330,24 @@ fn rest_before_a_change_cools() {
     let mut limit = Ledger::new(policy, 0);
     let _ = starts(&mut limit, 0, 8);
     let free_ns = 6 * S;
-    assert_eq!(policy.warmth_ns(limit.state(), free_ns), 0, "its promises have not started");
+    assert_eq!(policy.warmth_ns(part(&limit), free_ns), 0, "its promises have not started");
     limit.pass_to(free_ns);
-    assert_eq!(policy.warmth_ns(limit.state(), free_ns), 4 * S);
-    limit.reconfigure(free_ns + 3 * S, faster);
-    assert_eq!(faster.warmth_ns(limit.state(), free_ns + 3 * S), S);
+    assert_eq!(policy.warmth_ns(part(&limit), free_ns), 4 * S);
+    limit.reconfigure(free_ns + 3 * S, faster).unwrap();
+    assert_eq!(faster.warmth_ns(part(&limit), free_ns + 3 * S), S);
     // After a rest of more than an interval, all that follows is rest too.
-    assert_eq!(faster.warmth_ns(limit.state(), free_ns + 3 * S + 1), S - 1);
+    assert_eq!(faster.warmth_ns(part(&limit), free_ns + 3 * S + 1), S - 1);
     // Rest before another period counts by the old one, three quarters of it.
     let mut limit = Ledger::new(policy, 0);
     let _ = starts(&mut limit, 0, 8);
     let longer = warm_up(rate("2/s"), 40 * S);
-    limit.reconfigure(free_ns + 3 * S, longer);
-    assert_eq!(longer.warmth_ns(limit.state(), free_ns + 3 * S), 10 * S);
+    limit.reconfigure(free_ns + 3 * S, longer).unwrap();
+    assert_eq!(longer.warmth_ns(part(&limit), free_ns + 3 * S), 10 * S);
     // A pause within the interval is none, whether the numbers change or not.
     let mut limit = Ledger::new(policy, 0);
     let _ = starts(&mut limit, 0, 8);
-    limit.reconfigure(free_ns + S / 4, faster);
-    assert_eq!(faster.warmth_ns(limit.state(), free_ns + S / 2), 4 * S);
+    limit.reconfigure(free_ns + S / 4, faster).unwrap();
+    assert_eq!(faster.warmth_ns(part(&limit), free_ns + S / 2), 4 * S);
 }
 
 /// Another period keeps the share by which the limit is cold.
@@ -357,15 +356,15 @@ fn another_period_keeps_the_share_of_coldness() {
     let policy = warm_up(rate("2/s"), 4 * S);
     let mut limit = Ledger::new(policy, 0);
     let _ = start(limit.try_acquire(0, 1));
-    assert_eq!(policy.warmth_ns(limit.state(), 0), S / 2);
+    assert_eq!(policy.warmth_ns(part(&limit), 0), S / 2);
     let longer = warm_up(rate("2/s"), 40 * S);
-    limit.reconfigure(0, longer);
-    assert_eq!(longer.warmth_ns(limit.state(), 0), 5 * S);
+    limit.reconfigure(0, longer).unwrap();
+    assert_eq!(longer.warmth_ns(part(&limit), 0), 5 * S);
     assert_eq!(retry(limit.try_acquire(0, 1)), 1_375 * MS, "due when it was");
     // Another cold factor keeps it, too.
     let colder = longer.with_cold_factor(factor("10")).unwrap();
-    limit.reconfigure(0, colder);
-    assert_eq!(colder.warmth_ns(limit.state(), 0), 5 * S);
+    limit.reconfigure(0, colder).unwrap();
+    assert_eq!(colder.warmth_ns(part(&limit), 0), 5 * S);
 }
 
 /// At the rate never nothing passes, what was due waits as long afterwards, and the limit cools.
@@ -375,21 +374,21 @@ fn never_and_unlimited() {
     let (policy, never) = (warm_up(rate("2/s"), 4 * S), warm_up(Rate::NEVER, 4 * S));
     let mut limit = Ledger::new(policy, 0);
     let _ = start(limit.try_acquire(0, 1));
-    limit.reconfigure(S, never);
+    limit.reconfigure(S, never).unwrap();
     assert_eq!(limit.try_acquire(2 * S, 1), Ok(Verdict::Denied(Denial { retry_after_ns: None })));
     assert_eq!(limit.try_acquire(2 * S, 2), Err(ExceedsCapacity::new(2, 1)));
     assert_eq!((limit.remaining(2 * S), limit.fresh_at_ns(2 * S)), (0, None));
-    limit.reconfigure(2 * S, warm_up(Rate::NEVER, 8 * S));
-    limit.reconfigure(2 * S, policy);
+    limit.reconfigure(2 * S, warm_up(Rate::NEVER, 8 * S)).unwrap();
+    limit.reconfigure(2 * S, policy).unwrap();
     assert_eq!(retry(limit.try_acquire(2 * S, 1)), 375 * MS, "as long as at 1 s");
-    assert_eq!(policy.warmth_ns(limit.state(), 2 * S), 0, "half a second has been made up for");
+    assert_eq!(policy.warmth_ns(part(&limit), 2 * S), 0, "half a second has been made up for");
 
     let unlimited = warm_up(Rate::UNLIMITED, 4 * S);
     let mut limit = Ledger::new(unlimited, 0);
     assert_eq!(start(limit.try_acquire(0, u64::MAX)), 0);
     assert_eq!((limit.remaining(0), limit.fresh_at_ns(5)), (u64::MAX, Some(5)));
-    limit.reconfigure(S, policy);
-    assert_eq!(policy.warmth_ns(limit.state(), S), 4 * S);
+    limit.reconfigure(S, policy).unwrap();
+    assert_eq!(policy.warmth_ns(part(&limit), S), 4 * S);
     assert_eq!(starts(&mut limit, S, 3), [S, S + S / 2, 2 * S]);
     let fresh = Ledger::new(never, 7);
     assert_eq!(fresh.fresh_at_ns(7), Some(7));
@@ -422,14 +421,14 @@ fn rest_counts_across_a_restart() {
     let _ = starts(&mut limit, 0, 8);
     limit.pass_to(6 * S);
     let since = RestoreContext { now_ns: 0, elapsed_ns: 3 * S };
-    let restored = restore(&policy, &limit.save(6 * S), since).unwrap();
-    assert_eq!(policy.warmth_ns(restored.state(), 0), S);
-    assert_eq!(policy.warmth_ns(restored.state(), S / 10), S - S / 10, "it still rests");
+    let restored = restore(policy, &limit.save(6 * S), since).unwrap();
+    assert_eq!(policy.warmth_ns(part(&restored), 0), S);
+    assert_eq!(policy.warmth_ns(part(&restored), S / 10), S - S / 10, "it still rests");
 
-    limit.reconfigure(6 * S, never);
-    let mut restored = restore(&never, &limit.save(6 * S + S / 2), since).unwrap();
-    restored.reconfigure(S / 4, policy);
-    assert_eq!(policy.warmth_ns(restored.state(), S / 4), S / 4);
+    limit.reconfigure(6 * S, never).unwrap();
+    let mut restored = restore(never, &limit.save(6 * S + S / 2), since).unwrap();
+    restored.reconfigure(S / 4, policy).unwrap();
+    assert_eq!(policy.warmth_ns(part(&restored), S / 4), S / 4);
 }
 
 /// Words that are colder than the limit can be, or than it was at its last late start, are none.

@@ -13,7 +13,6 @@ use rategate::charge::Debt;
 use rategate::store::{ReservationEnd, ReservationId, Verdict};
 use rategate_core::calendar::{Calendar, Grid, Window};
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit as _;
 use rategate_redis::batch::{Batch, Extra};
 use rategate_redis::charge::Charges;
 use rategate_redis::command::Settings;

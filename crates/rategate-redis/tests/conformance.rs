@@ -9,7 +9,6 @@ use rategate::store::Verdict;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
-use rategate_core::limit::Limit as _;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::Verdict as CoreVerdict;
 use rategate_redis::batch::{Batch, Extra};

@@ -7,12 +7,9 @@ use crate::common::store::{Store, denied, granted, key};
 use fastrand::Rng;
 use rategate::store::{LeaseId, Verdict};
 use rategate_core::concurrency::Concurrency;
-use rategate_core::external_state::ExternalState;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
-use rategate_core::limit::Limit as _;
-use rategate_core::policy::Policy;
-use rategate_core::refund::RefundEpoch;
+use rategate_core::ledger::Ledger;
 use rategate_core::verdict::Verdict as CoreVerdict;
 use rategate_redis::batch::{Batch, Extra, RequestId};
 use rategate_redis::command::Settings;
@@ -44,12 +41,11 @@ fn what_is_held_is_what_the_core_counts() {
     for mut store in Store::each() {
         let core = Concurrency::new(9);
         let plan = Plan::new([("oven", oven(9, 5_000))]).unwrap();
-        let (mut state, mut now_us, mut random) = (core.fresh(0), NOW_US, Rng::with_seed(5));
+        let (mut limit, mut now_us, mut random) = (Ledger::new(core, 0), NOW_US, Rng::with_seed(5));
         let mut leases: Vec<(u64, u64, u64)> = Vec::new();
         let (mut renewed, mut ended) = (0, 0);
         for step in 0..3_000_u64 {
             now_us += random.u64(..700);
-            let mut limit = ExternalState::new(&core, &mut state, RefundEpoch::NONE);
             leases.retain(|&(_, permits, until_us)| {
                 let is_over = until_us <= now_us;
                 if is_over {

@@ -12,12 +12,11 @@ use rategate::charge::{Charged, Debt, Settled};
 use rategate::store::{
     EndOutcome, ReservationEnd, ReserveReply, ReserveVerdict, StoreError, Unavailable, Verdict,
 };
-use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
-use rategate_core::holds::{Committed, Hold, HoldVerdict, Holding as _};
-use rategate_core::limit::Limit as _;
+use rategate_core::holds::{Committed, Hold, HoldVerdict};
+use rategate_core::ledger::Ledger;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_redis::batch::{Batch, Extra};
 use rategate_redis::command::Settings;
@@ -78,7 +77,7 @@ fn a_crowd_of_holds_is_kept_apart() {
         for (number, (name, policy, limit)) in limits.into_iter().enumerate() {
             let (plan, mut random) = (plan_of(name, limit), Rng::with_seed(1));
             let key = key(&format!("{name} {number}"));
-            let mut core = AllOfLedger::new([policy], NOW_US * 1_000);
+            let mut core = Ledger::new([policy], NOW_US * 1_000);
             let (mut open, mut now_us) = (Vec::<(u64, Hold)>::new(), NOW_US);
             let (mut denials, mut largest, mut late) = (0, 0, 0);
             for id in 0..1_200 {
@@ -135,7 +134,7 @@ fn a_single_hold_comes_back_as_by_the_core() {
     for mut store in Store::each() {
         for (name, policy, limit) in limits_of(20, 20) {
             let (plan, key, mut random) = (plan_of(name, limit), key(name), Rng::with_seed(2));
-            let mut core = AllOfLedger::new([policy], NOW_US * 1_000);
+            let mut core = Ledger::new([policy], NOW_US * 1_000);
             let (mut now_us, mut cut) = (NOW_US, 0);
             for id in 0..500 {
                 now_us += random.u64(..9 * SECOND_US);
@@ -462,13 +461,13 @@ fn holds_continue_under_other_numbers() {
         let numbers =
             [bucket("10/s", 20), bucket("7/s", 30), bucket("3/s", 25), bucket("100/min", 40)];
         let (mut random, mut now_us, mut next) = (Rng::with_seed(3), NOW_US, 0);
-        let (mut held, mut core) = (Vec::new(), AllOfLedger::new([numbers[0].0], NOW_US * 1_000));
+        let (mut held, mut core) = (Vec::new(), Ledger::new([numbers[0].0], NOW_US * 1_000));
         let mut at = 0;
         for step in 0..1_500 {
             now_us += random.u64(..300_000);
             if random.u64(..25) == 0 {
                 at = random.usize(..4);
-                core.reconfigure(now_us * 1_000, &[numbers[at].0]).unwrap();
+                core.reconfigure(now_us * 1_000, numbers[at].0).unwrap();
             }
             let (plan, key) = (plan_of("b", numbers[at].1), key("k"));
             let (ours, theirs) = match random.u64(..3) {

@@ -171,13 +171,13 @@ fn operations_that_are_ignored_are_counted_and_the_first_is_logged() {
 #[test]
 fn a_rule_whose_counters_start_afresh_is_warned_of() {
     let lines = &*LOG;
-    let rule = |algorithm: &str, limit: &str| {
+    let rule = |algorithm: &str, of: &str, limit: &str| {
         format!(
-            "[[rule]]\nname = \"afresh\"\nmatch = [\"user\"]\nlimit = \"{limit}\"\n\
+            "[[rule]]\nname = \"afresh\"\nmatch = [\"{of}\"]\nlimit = \"{limit}\"\n\
              algorithm = \"{algorithm}\"\n"
         )
     };
-    let service = Service::of(&rule("gcra", "9/h"));
+    let service = Service::of(&rule("gcra", "user", "9/h"));
     let left = || {
         let (_, answer) = service.http().post("/v1/check", "{\"rule\":\"afresh\",\"key\":\"ann\"}");
         let (_, left) = answer.split_once("\"remaining\":").unwrap();
@@ -195,13 +195,15 @@ fn a_rule_whose_counters_start_afresh_is_warned_of() {
         until("it is loaded", || loads() != before);
     };
     assert_eq!(left(), 8);
-    reload(&rule("gcra", "10/h"));
+    reload(&rule("gcra", "user", "10/h"));
     assert_eq!((left(), warned()), (7, Vec::new()));
-    reload(&rule("fixed-window", "10/h"));
+    reload(&rule("fixed-window", "user", "10/h"));
+    assert_eq!((left(), warned()), (6, Vec::new()));
+    reload(&rule("fixed-window", "tenant", "10/h"));
     assert_eq!(left(), 9);
     let warned = warned();
     assert_eq!(warned.len(), 1, "{warned:?}");
-    let why = "the kind of its limit changes from gcra (10 per hour) to fixed-window (10 per hour)";
+    let why = "the keys of its entries change";
     assert!(warned[0].contains("WARN") && warned[0].contains(why), "{warned:?}");
     assert!(warned[0].contains("rule=afresh"), "{warned:?}");
 }

@@ -35,7 +35,7 @@ fn describe(limit: &AnyPolicy) -> String {
         }
         AnyPolicy::SlowStart(slow) => {
             let (period, percent) = (span::Text(slow.period_ns()), slow.first_share().as_percent());
-            format!("{}, from {percent} % in {period}", describe(&(*slow.policy()).into()))
+            format!("{}, from {percent} % in {period}", describe(&slow.policy()))
         }
         AnyPolicy::BackfillPool(_) => "backfill pool".to_owned(),
         AnyPolicy::Concurrency(_) => "concurrency".to_owned(),
@@ -56,7 +56,7 @@ fn allowance(limit: &AnyPolicy) -> Option<Allowance> {
         AnyPolicy::Gcra(gcra) => line(gcra.rate(), gcra.burst_size().get()),
         AnyPolicy::Pacer(pacer) => line(pacer.rate(), 1),
         AnyPolicy::TwoTimeline(timelines) => line(timelines.rate(), 1),
-        AnyPolicy::SlowStart(slow) => allowance(&(*slow.policy()).into()),
+        AnyPolicy::SlowStart(slow) => allowance(&slow.policy()),
         AnyPolicy::WarmUp(warm_up) => line(warm_up.rate(), warm_up.max_request()),
         AnyPolicy::SlidingLog(log) => {
             Some(Allowance::Stairs { permits: log.permits(), period_ns: log.held_for_ns() })

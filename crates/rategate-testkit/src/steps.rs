@@ -10,7 +10,6 @@ use crate::named::{Granted, Held};
 use crate::report::{Outcome, StepReport};
 use crate::scenario::{Call, Ns, Scenario, Step};
 use crate::wait_queue::{QueuedLimits, Waiter};
-use crate::world::Subject;
 
 /// The steps of a scenario, and how far they have been carried out.
 pub(crate) struct Steps<'s> {
@@ -47,7 +46,7 @@ impl<'s> Steps<'s> {
     /// Starts every waiter whose start has come by the next step, if waiters take their permits
     /// or the step refers to a grant. Returns `true` if the woken waiters are to be reported
     /// first.
-    pub(crate) fn serve_before(&self, limits: &mut QueuedLimits<impl Subject>) -> bool {
+    pub(crate) fn serve_before(&self, limits: &mut QueuedLimits) -> bool {
         let next = self.to_come.as_slice().first();
         let comes_first = |next: &&Step| limits.takes() || next.call.is_about_a_grant();
         let Some(next) = next.filter(comes_first) else { return false };
@@ -58,7 +57,7 @@ impl<'s> Steps<'s> {
     /// Carries out the next step. Returns `true` if a waiter may now be served.
     pub(crate) fn carry_out(
         &mut self,
-        limits: &mut QueuedLimits<impl Subject>,
+        limits: &mut QueuedLimits,
         grants: &mut Vec<(u64, u64)>,
     ) -> bool {
         let Some(step) = self.to_come.next() else { return false };
@@ -107,7 +106,7 @@ impl<'s> Steps<'s> {
         &mut self,
         step: &Step,
         now_ns: u64,
-        limits: &mut QueuedLimits<impl Subject>,
+        limits: &mut QueuedLimits,
         grants: &mut Vec<(u64, u64)>,
     ) -> (&'static str, Option<u64>, StepReport) {
         let (own, of) = (self.reports.len(), step.of);
@@ -183,7 +182,7 @@ impl<'s> Steps<'s> {
         &mut self,
         step: &Step,
         now_ns: u64,
-        limits: &mut QueuedLimits<impl Subject>,
+        limits: &mut QueuedLimits,
         grants: &mut Vec<(u64, u64)>,
     ) -> (&'static str, Option<u64>, StepReport) {
         let (own, of) = (self.reports.len(), step.of);

@@ -6,18 +6,19 @@
 use std::collections::BTreeMap;
 
 use rategate_core::adaptive::Outcome as Ending;
+use rategate_core::all_of::AllOf;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::debt::{Charged, Debt};
 use rategate_core::error::{CountsInFlight, ExceedsCapacity, LimitError};
 use rategate_core::fair::ClassId;
 use rategate_core::holds::{Committed, Hold, HoldVerdict};
+use rategate_core::ledger::Ledger;
 use rategate_core::queue::{
     Joined, LeaveOutcome, Outcome, Queue, QueueBounds, QueueRejection, Request, WaiterId, Wakes,
 };
 use rategate_core::verdict::{Denial, Grant, Settled, Ticket, Verdict};
 
 use crate::scenario::Class;
-use crate::world::Subject;
 
 /// A waiter in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,9 +37,9 @@ pub(crate) enum Requester {
 }
 
 /// Limits, and the queue of their waiters.
-pub(crate) struct QueuedLimits<L> {
-    limits: L,
-    queue: Queue<Waiter, L>,
+pub(crate) struct QueuedLimits {
+    limits: Ledger,
+    queue: Queue<Waiter>,
     waiter_ids: BTreeMap<Waiter, WaiterId>,
     woken: Woken,
     /// Waits that had already ended when their waiter left.
@@ -71,8 +72,8 @@ pub(crate) enum Wake {
     Moved,
 }
 
-impl<L: Subject> QueuedLimits<L> {
-    pub(crate) fn new(limits: L, bounds: QueueBounds, classes: &[Class], debt: Debt) -> Self {
+impl QueuedLimits {
+    pub(crate) fn new(limits: Ledger, bounds: QueueBounds, classes: &[Class], debt: Debt) -> Self {
         let mut queue = Queue::new(bounds);
         for class in classes {
             // The reader of the file has checked the number of classes.
@@ -157,7 +158,9 @@ impl<L: Subject> QueuedLimits<L> {
         now_ns: u64,
         policies: &[AnyPolicy],
     ) -> Result<(), LimitError> {
-        self.change(now_ns, |limits, _| limits.reconfigure(now_ns, policies))
+        self.change(now_ns, |limits, _| {
+            limits.reconfigure(now_ns, AllOf::new(policies.iter().copied()))
+        })
     }
 
     pub(crate) fn refill(&mut self, now_ns: u64, permits: u64) -> bool {
@@ -325,7 +328,7 @@ impl<L: Subject> QueuedLimits<L> {
         now_ns: u64,
         permits: u64,
         denied: impl FnOnce(Denial) -> T,
-        decide: impl FnOnce(&mut L, u64) -> Result<T, ExceedsCapacity>,
+        decide: impl FnOnce(&mut Ledger, u64) -> Result<T, ExceedsCapacity>,
     ) -> Result<T, ExceedsCapacity> {
         self.serve(now_ns);
         let Self { limits, queue, woken, .. } = self;
@@ -346,7 +349,7 @@ impl<L: Subject> QueuedLimits<L> {
     fn change<T>(
         &mut self,
         now_ns: u64,
-        change: impl FnOnce(&mut L, &mut Queue<Waiter, L>) -> T,
+        change: impl FnOnce(&mut Ledger, &mut Queue<Waiter>) -> T,
     ) -> T {
         self.serve(now_ns);
         self.queue.unbook(&mut self.limits, now_ns);

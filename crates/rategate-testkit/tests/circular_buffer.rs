@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::Verdict;
 use rategate_testkit::oracle::Grants;

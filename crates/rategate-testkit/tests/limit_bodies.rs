@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use rategate_core::adaptive::{Adaptation, AdaptiveConcurrency, AdaptiveRate, Bounds, Method};
-use rategate_core::any_policy::{AnyPolicy, AnyTimed};
+use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::commit_log::CommitLog;
 use rategate_core::concurrency::Concurrency;
@@ -202,7 +202,7 @@ impl Random {
     }
 
     fn slow(&mut self, policy: AnyPolicy) -> Option<AnyPolicy> {
-        let slow = SlowStart::new(AnyTimed::try_from(policy).ok()?, self.span()).ok()?;
+        let slow = SlowStart::new(policy, self.span()).ok()?;
         let percent = u8::try_from(1 + self.below(100)).unwrap();
         Some(slow.with_first_share(Share::percent(percent)).into())
     }

@@ -18,7 +18,6 @@ use fastrand::Rng;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::commit_log::CommitLog;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::Verdict;
 use rategate_testkit::oracle::Grants;
@@ -144,7 +143,7 @@ impl Peer {
 
 struct World {
     setting: Setting,
-    limit: Ledger<AnyPolicy>,
+    limit: Ledger,
     random: Rng,
     now_ns: u64,
     events: BinaryHeap<Reverse<(u64, usize, Event)>>,

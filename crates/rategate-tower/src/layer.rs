@@ -10,7 +10,7 @@ use http::{Request, Response, response};
 use rategate::adaptive;
 use rategate::deny::DenyList;
 use rategate::distributed::Distributed;
-use rategate::policy::{HasLockFree, Ledger, LimiterPolicy};
+use rategate::policy::Ledger;
 use rategate::store::Store;
 use rategate::{Clock, Keyed, Limiter, Share};
 use tower_layer::Layer;
@@ -105,9 +105,8 @@ impl RateLimitLayer {
     /// The limiter is a handle: keep a clone to [reconfigure](Limiter::reconfigure) or
     /// [close](Limiter::close) it while it is in use.
     #[must_use]
-    pub fn new<P, C>(limiter: Limiter<P, C>) -> Self
+    pub fn new<C>(limiter: Limiter<C>) -> Self
     where
-        P: LimiterPolicy<Limit: Send + 'static> + 'static,
         C: Clock + 'static,
     {
         Self::of(Arc::new(One::new(limiter)), None)
@@ -138,11 +137,9 @@ impl RateLimitLayer {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn keyed<P, C>(keyed: Keyed<Key, P, C>, source: impl KeySource + 'static) -> Self
+    pub fn keyed<C>(keyed: Keyed<Key, C>, source: impl KeySource + 'static) -> Self
     where
-        P: HasLockFree + Send + Sync + 'static,
-        P::State: Send,
-        Ledger<P>: Send,
+        Ledger: Send,
         C: Clock + Clone + 'static,
     {
         Self::of(Arc::new(keyed), Some(LimitSource::Keys(Arc::new(source))))

@@ -14,7 +14,7 @@ use rategate_tower::key::{self, Key, KeySource};
 use rategate_tower::{Form, OnMissingKey, RateLimitLayer, Reason};
 use tower::{Layer, Service, service_fn};
 
-fn limiter() -> Limiter<SlidingLog> {
+fn limiter() -> Limiter {
     Limiter::new(SlidingLog::new(3, Duration::from_secs(3600)))
 }
 

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use http::{HeaderMap, Request, Response, StatusCode};
 use rategate::keyed::{Capacity, Hashing, Overflow};
-use rategate::policy::{Anchor, HasLockFree, Ledger};
-use rategate::{FixedWindow, Gcra, Keyed, ManualClock, SlidingLog};
+use rategate::policy::{Anchor, Ledger};
+use rategate::{AnyPolicy, FixedWindow, Gcra, Keyed, ManualClock, SlidingLog};
 use rategate_tower::headers::{Dialect, Headers, QuotaPolicy};
 use rategate_tower::key::{self, Key};
 use rategate_tower::{RateLimitLayer, Reason};
@@ -25,11 +25,9 @@ fn bucket() -> Gcra {
 }
 
 /// Returns a layer for which the path names the client.
-fn layer<P>(keyed: &Keyed<Key, P, ManualClock>) -> RateLimitLayer
+fn layer(keyed: &Keyed<Key, ManualClock>) -> RateLimitLayer
 where
-    P: HasLockFree + Send + Sync + 'static,
-    P::State: Send,
-    Ledger<P>: Send,
+    Ledger: Send,
 {
     RateLimitLayer::keyed(keyed.clone(), key::path())
 }
@@ -150,12 +148,7 @@ fn new_keys_in_a_full_table_are_refunded() {
 
 #[test]
 fn other_policies_come_to_rest_too() {
-    fn rests<P>(policy: P) -> bool
-    where
-        P: HasLockFree + Send + Sync + 'static,
-        P::State: Send,
-        Ledger<P>: Send,
-    {
+    fn rests(policy: impl Into<AnyPolicy>) -> bool {
         let clock = ManualClock::new();
         let capacity = Capacity::for_keys(1).or_else(Overflow::Refuse);
         let keyed = Keyed::with_clock(policy, capacity, clock.clone());
@@ -207,12 +200,7 @@ fn clients_of_several_tiers_have_limits_of_their_own() {
 /// its first.
 #[test]
 fn a_key_that_comes_and_goes_has_one_limit_at_a_time() {
-    fn never_two<P>(policy: P)
-    where
-        P: HasLockFree + Send + Sync + 'static,
-        P::State: Send,
-        Ledger<P>: Send,
-    {
+    fn never_two(policy: impl Into<AnyPolicy>) {
         const LIMIT: usize = 3;
         let clock = ManualClock::new();
         let capacity = Capacity::for_keys(8).or_else(Overflow::Refuse);

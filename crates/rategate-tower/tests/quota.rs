@@ -10,8 +10,8 @@ use http::{HeaderMap, Request, Response};
 use rategate::keyed::{Capacity, Hashing};
 use rategate::policy::Anchor;
 use rategate::{
-    AllOf, AnyPolicy, AnyTimed, BackfillPool, CommitLog, Concurrency, FixedWindow, Gcra, Keyed,
-    Limiter, ManualClock, SlidingLog, SlowStart, WarmUp,
+    AllOf, AnyPolicy, BackfillPool, CommitLog, Concurrency, FixedWindow, Gcra, Keyed, Limiter,
+    ManualClock, SlidingLog, SlowStart, WarmUp,
 };
 use rategate_tower::headers::{Dialect, Headers, QuotaPolicy};
 use rategate_tower::{RateLimitLayer, key};
@@ -77,8 +77,8 @@ fn a_policy_that_is_given_later_is_right_again() {
 #[test]
 fn every_kind_of_limit_has_its_own_numbers() {
     let warm_up = WarmUp::new("2/s".parse().unwrap(), Duration::from_secs(60)).unwrap();
-    let slow = SlowStart::<AnyTimed>::new(gcra("1/s", 9).into(), Duration::from_secs(60)).unwrap();
-    let table: [(AnyPolicy, (String, String)); 9] = [
+    let slow = SlowStart::new(gcra("1/s", 9), Duration::from_secs(60)).unwrap();
+    let table: [(AnyPolicy, (String, String)); 7] = [
         (gcra("1/s", 9).into(), expected(9, 9)),
         (SlidingLog::new(4, Duration::from_nanos(60 * S)).into(), expected(4, 60)),
         (SlidingLog::new(5, Duration::from_nanos(30 * S)).compact().into(), expected(5, 30)),
@@ -87,17 +87,29 @@ fn every_kind_of_limit_has_its_own_numbers() {
             expected(6, 3_600),
         ),
         (warm_up.with_max_request(10).unwrap().into(), expected(10, 5)),
-        (CommitLog::new(8, Duration::from_nanos(2 * S)).into(), expected(8, 2)),
         // Those that hold once the slow start is over.
         (slow.into(), expected(9, 9)),
-        // Permits in flight have no window, so the configured one stays.
-        (Concurrency::new(3).into(), expected(3, 70)),
         // This policy has no such numbers.
         (BackfillPool::new(9, "1".parse().unwrap(), None).unwrap().into(), expected(7, 70)),
     ];
     let limiter = Limiter::new(AnyPolicy::from(gcra("1/s", 1)));
     let layer = RateLimitLayer::new(limiter.clone()).headers(given());
     for (changed, expected) in table {
+        limiter.reconfigure(changed).unwrap();
+        assert_eq!(policy(&layer, "/"), expected, "{changed:?}");
+    }
+    let in_flight: [(AnyPolicy, AnyPolicy, (String, String)); 2] = [
+        // Permits in flight have no window, so the configured one stays.
+        (Concurrency::new(1).into(), Concurrency::new(3).into(), expected(3, 70)),
+        (
+            CommitLog::new(1, Duration::from_nanos(2 * S)).into(),
+            CommitLog::new(8, Duration::from_nanos(2 * S)).into(),
+            expected(8, 2),
+        ),
+    ];
+    for (first, changed, expected) in in_flight {
+        let limiter = Limiter::new(first);
+        let layer = RateLimitLayer::new(limiter.clone()).headers(given());
         limiter.reconfigure(changed).unwrap();
         assert_eq!(policy(&layer, "/"), expected, "{changed:?}");
     }

@@ -19,13 +19,13 @@ use tower::{Layer, ServiceExt, service_fn};
 
 const S: u64 = 1_000_000_000;
 
-type Live<P> = Limiter<P, ManualClock>;
+type Live = Limiter<ManualClock>;
 
-fn log(permits: u64, clock: &ManualClock) -> Live<SlidingLog> {
+fn log(permits: u64, clock: &ManualClock) -> Live {
     Limiter::with_clock(SlidingLog::new(permits, Duration::from_nanos(S)), clock.clone())
 }
 
-fn bucket(rate: &str, burst: u64, clock: &ManualClock) -> Live<Gcra> {
+fn bucket(rate: &str, burst: u64, clock: &ManualClock) -> Live {
     let policy = Gcra::new(rate.parse().unwrap(), burst).unwrap();
     Limiter::with_clock(policy, clock.clone())
 }

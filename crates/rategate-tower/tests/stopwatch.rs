@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
-use rategate::{Keyed, Limiter, SlidingLog};
+use rategate::{Keyed, Limiter};
 use rategate_testkit::stopwatch::{Stopwatch, log, race};
 use rategate_tower::RateLimitLayer;
 use rategate_tower::client::PaceLayer;
@@ -70,7 +70,7 @@ fn requests_that_wait_keep_the_bound() {
 #[test]
 fn requests_of_a_key_that_wait_keep_the_bound() {
     race(1, |watch| {
-        let table: Keyed<Key, SlidingLog> = Keyed::new(log());
+        let table: Keyed<Key> = Keyed::new(log());
         let layer = RateLimitLayer::keyed(table, key::path()).wait_within(LONG);
         send(watch, &layer.layer(within(watch)));
     });

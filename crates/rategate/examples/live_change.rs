@@ -20,8 +20,8 @@ fn main() -> Result<(), Error> {
     });
 
     thread::sleep(Duration::from_millis(600));
-    limiter.reconfigure("100/s burst 5".parse()?)?;
-    println!("the limit is {:?} now", limiter.with_limit(|limit| *limit.policy()));
+    limiter.reconfigure("100/s burst 5".parse::<Gcra>()?)?;
+    println!("the limit is {limiter:?} now");
     worker.join().expect("the worker does not panic")?;
 
     // By the old limit, 20 jobs would have taken more than nine seconds.

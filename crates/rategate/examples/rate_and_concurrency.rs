@@ -21,7 +21,7 @@ fn main() -> Result<(), AcquireError> {
 }
 
 /// Does four operations of 20 ms.
-fn work(limiter: &Limiter<AllOf>, in_flight: &AtomicU32) -> Result<(), AcquireError> {
+fn work(limiter: &Limiter, in_flight: &AtomicU32) -> Result<(), AcquireError> {
     for _ in 0..4 {
         let permit = limiter.permit(1)?;
         assert!(in_flight.fetch_add(1, Ordering::SeqCst) < 2);

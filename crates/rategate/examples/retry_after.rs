@@ -53,10 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn retry<P: rategate::policy::LimiterPolicy>(
-    limiter: &Limiter<P>,
-    denied: &Mutex<u64>,
-) -> Result<Duration, TryAcquireError> {
+fn retry(limiter: &Limiter, denied: &Mutex<u64>) -> Result<Duration, TryAcquireError> {
     loop {
         match limiter.try_acquire(1)? {
             Decision::Granted(grant) => return Ok(grant.released_at()),

@@ -33,7 +33,7 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-fn one_call(tokens: &Limiter<Gcra>, question: &str) -> Result<(), Error> {
+fn one_call(tokens: &Limiter, question: &str) -> Result<(), Error> {
     let hold = tokens.hold(ESTIMATE, TIMEOUT)?;
     let answer = ask(question);
     match hold.commit(answer)? {

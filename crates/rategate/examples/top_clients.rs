@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Any map from a client to its limiter can serve as the table.
     let clock = ManualClock::new();
     let policy = Gcra::new("10/s".parse()?, BURST)?;
-    let mut table: HashMap<u32, Limiter<Gcra, ManualClock>> = HashMap::new();
+    let mut table: HashMap<u32, Limiter<ManualClock>> = HashMap::new();
     let stats = KeyStats::new("per client", Detail::default());
 
     // A hundred clients within their limits, and two that are not, for a minute of the clock.

@@ -9,8 +9,7 @@ use rategate::{Decision, Keyed, SlidingLog};
 
 fn main() -> Result<(), KeyedError> {
     // A compact log counts on a grid of a thousandth of its window, and so in little memory.
-    let quota: Keyed<str, SlidingLog> =
-        Keyed::new(SlidingLog::new(3, Duration::from_secs(60)).compact());
+    let quota: Keyed<str> = Keyed::new(SlidingLog::new(3, Duration::from_secs(60)).compact());
 
     for user in ["ann", "ann", "bob", "ann", "ann"] {
         match quota.try_acquire(user, 1)? {

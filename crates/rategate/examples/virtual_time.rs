@@ -5,10 +5,7 @@ use std::time::Duration;
 use rategate::{Clock, Decision, Error, Limiter, ManualClock, SlidingLog};
 
 /// The code under test: sends mails, and returns the instant of each.
-fn send_all<C: Clock>(
-    limiter: &Limiter<SlidingLog, C>,
-    mails: &[&str],
-) -> Result<Vec<Duration>, Error> {
+fn send_all<C: Clock>(limiter: &Limiter<C>, mails: &[&str]) -> Result<Vec<Duration>, Error> {
     let mut sent = Vec::new();
     for _mail in mails {
         sent.push(limiter.acquire(1)?.released_at());

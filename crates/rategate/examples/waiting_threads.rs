@@ -27,7 +27,7 @@ fn main() -> Result<(), AcquireError> {
 }
 
 /// Does five jobs, each as soon as the limiter lets it start.
-fn work(worker: usize, limiter: &Limiter<Gcra>) -> Result<Vec<Duration>, AcquireError> {
+fn work(worker: usize, limiter: &Limiter) -> Result<Vec<Duration>, AcquireError> {
     let mut starts = Vec::new();
     for job in 0..5 {
         let grant = limiter.acquire(1)?;

@@ -37,15 +37,12 @@ pub use rategate_core::debt::{Charged, Debt};
 pub use rategate_core::holds::Committed;
 pub use rategate_core::verdict::Settled;
 
-use rategate_core::concurrent::LimiterPolicy;
-use rategate_core::limit::Limit as _;
-
 use crate::clock::Clock;
 use crate::decision::Grant;
 use crate::error::{ChargeError, Closed};
 use crate::limiter::Limiter;
 
-impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
+impl<C: Clock> Limiter<C> {
     /// Charges `permits` that have been used already, whether they fit or not.
     ///
     /// Never waits, and is never refused: what exceeds the limit is a debt, and nothing else passes

@@ -5,10 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate_core::concurrent::{HasLockFree, LimiterPolicy};
 use rategate_core::debt::Debt;
 use rategate_core::fair::ClassId;
-use rategate_core::holds::{self, Committed, Holding as _};
+use rategate_core::holds::{self, Committed};
 use rategate_core::span::whole_ns;
 
 use crate::clock::{Clock, MonotonicClock};
@@ -54,15 +53,15 @@ use crate::status::{Status, status};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "dropped, a hold is cancelled"]
-pub struct Hold<P: LimiterPolicy, C: Clock = MonotonicClock> {
-    owner: Owner<P, C>,
+pub struct Hold<C: Clock = MonotonicClock> {
+    owner: Owner<C>,
     has_ended: bool,
     held: holds::Hold,
 }
 
 /// The limit that keeps what is held.
-enum Owner<P: LimiterPolicy, C: Clock> {
-    Limiter(Arc<Shared<P::Limit, C>>, ClassId),
+enum Owner<C: Clock> {
+    Limiter(Arc<Shared<C>>, ClassId),
     /// That of a key, which has no limiter of its own.
     Key(Arc<dyn KeysWithHolds>, KeyName),
 }
@@ -105,7 +104,7 @@ impl Estimate {
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
+impl<C: Clock> Limiter<C> {
     /// Holds an estimate of `permits` until the true cost is known, or reports how long until it
     /// could be held. Never waits.
     ///
@@ -123,7 +122,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
         &self,
         permits: u64,
         ttl: Duration,
-    ) -> Result<Result<Hold<P, C>, Denial>, TryAcquireError> {
+    ) -> Result<Result<Hold<C>, Denial>, TryAcquireError> {
         self.try_hold_ns(permits, whole_ns(ttl))
     }
 
@@ -131,7 +130,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
         &self,
         permits: u64,
         ttl_ns: u64,
-    ) -> Result<Result<Hold<P, C>, Denial>, TryAcquireError> {
+    ) -> Result<Result<Hold<C>, Denial>, TryAcquireError> {
         let decided = self.shared().try_hold(permits, ttl_ns);
         if let Some(stats) = self.shared().stats() {
             stats.record_try(permits, &decided.map(|(decision, _)| decision));
@@ -170,7 +169,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// # Errors
     ///
     /// The errors of [`acquire`](Self::acquire).
-    pub fn hold(&self, permits: u64, ttl: Duration) -> Result<Hold<P, C>, AcquireError> {
+    pub fn hold(&self, permits: u64, ttl: Duration) -> Result<Hold<C>, AcquireError> {
         let (request, precision) = (self.request(permits), self.precision());
         let estimate = Estimate::new(whole_ns(ttl));
         let ended = self.shared().wait_uncounted(request, precision, None, Some(&estimate));
@@ -179,13 +178,13 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
         estimate.held.take().map(|held| self.held(held)).ok_or(AcquireError::Closed)
     }
 
-    pub(crate) fn held(&self, hold: holds::Hold) -> Hold<P, C> {
+    pub(crate) fn held(&self, hold: holds::Hold) -> Hold<C> {
         let owner = Owner::Limiter(Arc::clone(self.shared()), self.request(0).class);
         Hold { owner, has_ended: false, held: hold }
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
+impl<C: Clock> Limiter<C> {
     /// Ends a hold of which the caller has no guard.
     pub(crate) fn commit_held(
         &self,
@@ -198,7 +197,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     }
 }
 
-impl<P: HasLockFree, C: Clock> Hold<P, C> {
+impl<C: Clock> Hold<C> {
     /// Ends the hold as [`commit`](Self::commit) does, and returns the limit's status after that.
     ///
     /// The status is O(n) in the limit's open holds, where some end before it has recovered.
@@ -221,7 +220,7 @@ impl<P: HasLockFree, C: Clock> Hold<P, C> {
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> Hold<P, C> {
+impl<C: Clock> Hold<C> {
     pub(crate) fn of_key(table: Arc<dyn KeysWithHolds>, name: KeyName, held: holds::Hold) -> Self {
         Self { owner: Owner::Key(table, name), has_ended: false, held }
     }
@@ -289,7 +288,7 @@ impl<P: LimiterPolicy, C: Clock> Hold<P, C> {
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> Drop for Hold<P, C> {
+impl<C: Clock> Drop for Hold<C> {
     fn drop(&mut self) {
         if !self.has_ended {
             // A closed limiter needs nothing back.
@@ -298,7 +297,7 @@ impl<P: LimiterPolicy, C: Clock> Drop for Hold<P, C> {
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> fmt::Debug for Hold<P, C> {
+impl<C: Clock> fmt::Debug for Hold<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let own: [(&str, &dyn fmt::Debug); 2] =
             [("permits", &self.held.permits), ("ends_at", &self.ends_at())];

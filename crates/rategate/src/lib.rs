@@ -218,7 +218,7 @@ pub use local::Local;
 pub use permit::Permit;
 pub use rategate_core::adaptive::{AdaptiveConcurrency, AdaptiveRate};
 pub use rategate_core::all_of::AllOf;
-pub use rategate_core::any_policy::{AnyPolicy, AnyTimed};
+pub use rategate_core::any_policy::AnyPolicy;
 pub use rategate_core::backfill_pool::BackfillPool;
 pub use rategate_core::commit_log::CommitLog;
 pub use rategate_core::concurrency::Concurrency;

@@ -7,8 +7,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate_core::concurrent::LimiterPolicy;
+use rategate_core::all_of::AllOf;
 use rategate_core::fair::ClassId;
+use rategate_core::ledger::Ledger;
 use rategate_core::queue::Request;
 use rategate_core::span::whole_ns;
 
@@ -78,13 +79,13 @@ use crate::wait::{CancelToken, Precision};
 /// [`reconfigure`](Self::reconfigure) takes effect at one instant: a try sees the old limit or
 /// the new one, never some of each. The numbers of a token bucket and of an average schedule are
 /// swapped in while other threads go on trying; other changes are made under the lock.
-pub struct Limiter<P: LimiterPolicy, C = MonotonicClock> {
-    shared: Arc<Shared<P::Limit, C>>,
+pub struct Limiter<C = MonotonicClock> {
+    shared: Arc<Shared<C>>,
     precision: Precision,
     class: ClassId,
 }
 
-impl<P: LimiterPolicy> Limiter<P> {
+impl Limiter {
     /// Creates a limiter with fresh state in real time.
     ///
     /// [`AllOf`](crate::AllOf) makes one of several limits, which a call must pass together. Up to
@@ -105,33 +106,33 @@ impl<P: LimiterPolicy> Limiter<P> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn new(policy: P) -> Self {
-        Self::with_clock(policy, MonotonicClock::new())
+    pub fn new(limits: impl Into<AllOf>) -> Self {
+        Self::with_clock(limits, MonotonicClock::new())
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
+impl<C: Clock> Limiter<C> {
     /// Creates a limiter with fresh state on `clock`.
     #[must_use]
-    pub fn with_clock(policy: P, clock: C) -> Self {
-        let now_ns = clock.now_ns();
-        Self::over(policy.start(now_ns), clock)
+    pub fn with_clock(limits: impl Into<AllOf>, clock: C) -> Self {
+        Self::over(Ledger::new(limits, clock.now_ns()), clock)
     }
 
-    /// Replaces the limit by `policy`, for waiters too.
+    /// Replaces the limit, for waiters too.
     ///
     /// A bucket keeps what it has left, as far as its new burst holds it, and everything else keeps
-    /// what is used.
+    /// what is used. A limit of another policy begins as used up as the one before it was.
     /// Permits earned so far were earned at the old rate. Waiters start by the new limit, and the
     /// promises of reservations are kept.
     ///
     /// # Errors
     ///
-    /// [`ReconfigureError::Closed`], and for several limits [`ReconfigureError::Limit`] unless
-    /// they are as many and of the same kinds. Nothing changes then.
-    pub fn reconfigure(&self, policy: P) -> Result<(), ReconfigureError> {
-        let max_permits = self.stats().map(|_| policy.max_at_once());
-        self.shared.change_numbers(policy)??;
+    /// [`ReconfigureError::Closed`]; [`ReconfigureError::Limit`] for another number of limits, and
+    /// for a change to or from a limit on operations in flight. Nothing changes then.
+    pub fn reconfigure(&self, limits: impl Into<AllOf>) -> Result<(), ReconfigureError> {
+        let limits = limits.into();
+        let max_permits = self.stats().map(|_| limits.max_at_once());
+        self.shared.change_numbers(limits)??;
         if let Some(max_permits) = max_permits {
             self.record_reconfigure(|| max_permits);
         }
@@ -140,7 +141,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
 
     /// Creates a limiter over any live limit, on the clock that the limit was used with so far.
     #[must_use]
-    pub fn over(limit: P::Limit, clock: C) -> Self {
+    pub fn over(limit: Ledger, clock: C) -> Self {
         let (precision, class) = (Precision::default(), ClassId::FIRST);
         Self { shared: Arc::new(Shared::new(limit, clock)), precision, class }
     }
@@ -248,7 +249,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// # Errors
     ///
     /// [`AcquireError`].
-    pub fn reserve(&self, permits: u64) -> Result<Reservation<P, C>, AcquireError> {
+    pub fn reserve(&self, permits: u64) -> Result<Reservation<C>, AcquireError> {
         let promise = self.shared.promise(permits, None)?;
         Ok(Reservation::new(Arc::clone(&self.shared), self.precision, promise))
     }
@@ -263,7 +264,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
         &self,
         permits: u64,
         max_wait: Duration,
-    ) -> Result<Reservation<P, C>, AcquireError> {
+    ) -> Result<Reservation<C>, AcquireError> {
         let promise = self.shared.promise(permits, Some(whole_ns(max_wait)))?;
         Ok(Reservation::new(Arc::clone(&self.shared), self.precision, promise))
     }
@@ -282,7 +283,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     }
 
     /// Takes the lock, which is held until the guard is released.
-    pub(crate) fn guard(&self) -> Result<LimiterGuard<'_, P::Limit, C>, Closed> {
+    pub(crate) fn guard(&self) -> Result<LimiterGuard<'_, C>, Closed> {
         self.shared.guard()
     }
 
@@ -344,12 +345,12 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
         self.precision
     }
 
-    pub(crate) const fn shared(&self) -> &Arc<Shared<P::Limit, C>> {
+    pub(crate) const fn shared(&self) -> &Arc<Shared<C>> {
         &self.shared
     }
 }
 
-impl<P: LimiterPolicy, C> Limiter<P, C> {
+impl<C> Limiter<C> {
     /// Returns `true` if this is the only handle: there is no waiter, reservation or permit.
     pub(crate) fn is_unshared(&self) -> bool {
         Arc::strong_count(&self.shared) == 1
@@ -370,7 +371,7 @@ impl<P: LimiterPolicy, C> Limiter<P, C> {
     }
 
     /// Takes the limit out, if this is the only handle.
-    pub(crate) fn into_limit(self) -> Result<P::Limit, Self> {
+    pub(crate) fn into_limit(self) -> Result<Ledger, Self> {
         let Self { shared, precision, class } = self;
         Arc::try_unwrap(shared).map(Shared::into_limit).map_err(|shared| Self {
             shared,
@@ -380,7 +381,7 @@ impl<P: LimiterPolicy, C> Limiter<P, C> {
     }
 }
 
-impl<P: LimiterPolicy, C> Clone for Limiter<P, C> {
+impl<C> Clone for Limiter<C> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared), ..*self }
     }
@@ -388,7 +389,7 @@ impl<P: LimiterPolicy, C> Clone for Limiter<P, C> {
 
 /// Writes one line: the policy, what remains and the number of waiters, as far as these can be
 /// read without waiting for another thread.
-impl<P: LimiterPolicy, C: Clock> fmt::Debug for Limiter<P, C> {
+impl<C: Clock> fmt::Debug for Limiter<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.shared.fmt_as(f, "Limiter", &[])
     }

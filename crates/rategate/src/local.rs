@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rategate_core::concurrent::{BatchVerdict, Leftover, LimiterPolicy, PermitBatch};
+use rategate_core::concurrent::{BatchVerdict, Leftover, PermitBatch};
 use rategate_core::fair::ClassId;
 use rategate_core::queue::Request;
 
@@ -63,8 +63,8 @@ const LASTS_NS: u64 = 1_000_000;
 /// when the limiter is reconfigured or closed. The limit takes back only what it still lacks:
 /// permits that the rate has brought again since are not granted twice. An idle handle keeps at
 /// most `m` permits from the other callers, once.
-pub struct Local<P: LimiterPolicy, C: Clock = MonotonicClock> {
-    shared: Arc<Shared<P::Limit, C>>,
+pub struct Local<C: Clock = MonotonicClock> {
+    shared: Arc<Shared<C>>,
     batches: Arc<Batches>,
     precision: Precision,
     class: ClassId,
@@ -80,9 +80,9 @@ pub struct Local<P: LimiterPolicy, C: Clock = MonotonicClock> {
     permit_batch: Option<PermitBatch>,
 }
 
-impl<P: LimiterPolicy, C: Clock> Local<P, C> {
+impl<C: Clock> Local<C> {
     pub(crate) fn new(
-        shared: Arc<Shared<P::Limit, C>>,
+        shared: Arc<Shared<C>>,
         precision: Precision,
         class: ClassId,
     ) -> Result<Self, Closed> {
@@ -229,13 +229,13 @@ impl<P: LimiterPolicy, C: Clock> Local<P, C> {
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> Drop for Local<P, C> {
+impl<C: Clock> Drop for Local<C> {
     fn drop(&mut self) {
         self.return_batch();
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> fmt::Debug for Local<P, C> {
+impl<C: Clock> fmt::Debug for Local<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let own: [(&str, &dyn fmt::Debug); 2] = [("held", &self.left), ("batch", &self.batch)];
         self.shared.fmt_as(f, "Local", &own)

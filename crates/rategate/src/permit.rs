@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rategate_core::adaptive::Outcome;
-use rategate_core::concurrent::LimiterPolicy;
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Denial, Grant};
@@ -42,8 +41,8 @@ use rategate_core::span::whole_ns;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "dropped, a permit ends its operation"]
-pub struct Permit<P: LimiterPolicy, C: Clock = MonotonicClock> {
-    shared: Arc<Shared<P::Limit, C>>,
+pub struct Permit<C: Clock = MonotonicClock> {
+    shared: Arc<Shared<C>>,
     grant: Grant,
     permits: u64,
 }
@@ -70,7 +69,7 @@ impl fmt::Display for Expired {
 
 impl Error for Expired {}
 
-impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
+impl<C: Clock> Limiter<C> {
     /// Takes `permits`, waits until they may start, and returns a value whose drop ends the
     /// operation.
     ///
@@ -80,7 +79,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// # Errors
     ///
     /// The errors of [`acquire`](Self::acquire).
-    pub fn permit(&self, permits: u64) -> Result<Permit<P, C>, AcquireError> {
+    pub fn permit(&self, permits: u64) -> Result<Permit<C>, AcquireError> {
         let grant = self.acquire(permits)?;
         Ok(Permit::new(Arc::clone(self.shared()), grant, permits))
     }
@@ -103,10 +102,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// # Errors
     ///
     /// The errors of [`try_acquire`](Self::try_acquire).
-    pub fn try_permit(
-        &self,
-        permits: u64,
-    ) -> Result<Result<Permit<P, C>, Denial>, TryAcquireError> {
+    pub fn try_permit(&self, permits: u64) -> Result<Result<Permit<C>, Denial>, TryAcquireError> {
         Ok(match self.try_acquire(permits)? {
             Decision::Granted(grant) => Ok(Permit::new(Arc::clone(self.shared()), grant, permits)),
             Decision::Denied(denial) => Err(denial),
@@ -141,7 +137,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
         &self,
         permits: u64,
         share: Share,
-    ) -> Result<Result<Permit<P, C>, Denial>, ShareError> {
+    ) -> Result<Result<Permit<C>, Denial>, ShareError> {
         Ok(match self.shared().try_in_share(permits, share)? {
             Decision::Granted(grant) => Ok(Permit::new(Arc::clone(self.shared()), grant, permits)),
             Decision::Denied(denial) => Err(denial),
@@ -149,8 +145,8 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> Permit<P, C> {
-    pub(crate) const fn new(shared: Arc<Shared<P::Limit, C>>, grant: Grant, permits: u64) -> Self {
+impl<C: Clock> Permit<C> {
+    pub(crate) const fn new(shared: Arc<Shared<C>>, grant: Grant, permits: u64) -> Self {
         Self { shared, grant, permits }
     }
 
@@ -267,7 +263,7 @@ impl<P: LimiterPolicy, C: Clock> Permit<P, C> {
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> Drop for Permit<P, C> {
+impl<C: Clock> Drop for Permit<C> {
     fn drop(&mut self) {
         if self.permits > 0 {
             let _ = self.shared.release(self.permits);
@@ -275,7 +271,7 @@ impl<P: LimiterPolicy, C: Clock> Drop for Permit<P, C> {
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> fmt::Debug for Permit<P, C> {
+impl<C: Clock> fmt::Debug for Permit<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let own: [(&str, &dyn fmt::Debug); 2] =
             [("permits", &self.permits), ("released_at", &self.grant.released_at())];

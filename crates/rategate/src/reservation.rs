@@ -4,8 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate_core::concurrent::LimiterPolicy;
-
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::Grant;
 use crate::error::AcquireError;
@@ -35,17 +33,17 @@ use crate::wait::Precision;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "dropped, a reservation is cancelled"]
-pub struct Reservation<P: LimiterPolicy, C: Clock = MonotonicClock> {
-    shared: Arc<Shared<P::Limit, C>>,
+pub struct Reservation<C: Clock = MonotonicClock> {
+    shared: Arc<Shared<C>>,
     precision: Precision,
     promise: Promise,
     /// `true` if a drop refunds nothing any more.
     settled: bool,
 }
 
-impl<P: LimiterPolicy, C: Clock> Reservation<P, C> {
+impl<C: Clock> Reservation<C> {
     pub(crate) const fn new(
-        shared: Arc<Shared<P::Limit, C>>,
+        shared: Arc<Shared<C>>,
         precision: Precision,
         promise: Promise,
     ) -> Self {
@@ -65,7 +63,7 @@ impl<P: LimiterPolicy, C: Clock> Reservation<P, C> {
     }
 
     /// Returns the state that its limiter's handles share.
-    pub(crate) const fn shared(&self) -> &Arc<Shared<P::Limit, C>> {
+    pub(crate) const fn shared(&self) -> &Arc<Shared<C>> {
         &self.shared
     }
 
@@ -118,7 +116,7 @@ impl<P: LimiterPolicy, C: Clock> Reservation<P, C> {
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> Drop for Reservation<P, C> {
+impl<C: Clock> Drop for Reservation<C> {
     fn drop(&mut self) {
         if !self.settled {
             self.withdraw();
@@ -126,7 +124,7 @@ impl<P: LimiterPolicy, C: Clock> Drop for Reservation<P, C> {
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> fmt::Debug for Reservation<P, C> {
+impl<C: Clock> fmt::Debug for Reservation<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let grant = &self.promise.grant;
         let own: [(&str, &dyn fmt::Debug); 2] =

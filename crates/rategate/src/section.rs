@@ -10,9 +10,9 @@ use std::mem::replace;
 use std::num::NonZeroU64;
 use std::task::Waker;
 
-use rategate_core::concurrent::Concurrent;
 use rategate_core::error::ExceedsCapacity;
 use rategate_core::fair::{ClassId, TooManyClasses};
+use rategate_core::ledger::Ledger;
 use rategate_core::queue::{
     Joined, LeaveOutcome, Outcome, Queue, QueueBounds, QueueRejection, Request, WaiterId,
 };
@@ -34,16 +34,16 @@ pub(crate) enum Collected {
 }
 
 /// The limit and its wait queue, as the thread sees them that has the lock.
-pub(crate) struct CriticalSection<'a, L> {
-    state: &'a mut State<L>,
+pub(crate) struct CriticalSection<'a> {
+    state: &'a mut State,
     woken: &'a mut Woken,
     pub(crate) now_ns: u64,
     /// `true` if the clock advances by itself.
     is_real_time: bool,
 }
 
-impl<'a, L: Concurrent> CriticalSection<'a, L> {
-    pub(crate) fn new(state: &'a mut State<L>, woken: &'a mut Woken, now_ns: u64) -> Self {
+impl<'a> CriticalSection<'a> {
+    pub(crate) fn new(state: &'a mut State, woken: &'a mut Woken, now_ns: u64) -> Self {
         let now_ns = state.limit.clamp(now_ns);
         Self { state, woken, now_ns, is_real_time: false }
     }
@@ -54,7 +54,7 @@ impl<'a, L: Concurrent> CriticalSection<'a, L> {
     }
 
     /// Returns the limit as it is.
-    pub(crate) fn limit(&self) -> &L {
+    pub(crate) fn limit(&self) -> &Ledger {
         &self.state.limit
     }
 
@@ -114,7 +114,10 @@ impl<'a, L: Concurrent> CriticalSection<'a, L> {
     /// Waiters have been booked before, as far as possible, and so the decision queues behind
     /// them. Returns `None` if a waiter waits for what no clock foretells: nothing can pass
     /// before that.
-    pub(crate) fn behind_all<T>(&mut self, decide: impl FnOnce(&mut L, u64) -> T) -> Option<T> {
+    pub(crate) fn behind_all<T>(
+        &mut self,
+        decide: impl FnOnce(&mut Ledger, u64) -> T,
+    ) -> Option<T> {
         match &mut *self.state {
             State { limit, waits: Some(waits) } => {
                 waits.queue.behind_all(limit, self.now_ns, self.woken, decide)
@@ -145,7 +148,7 @@ impl<'a, L: Concurrent> CriticalSection<'a, L> {
     pub(crate) fn decide_behind_all<T, E: From<ExceedsCapacity>>(
         &mut self,
         permits: u64,
-        decide: impl FnOnce(&mut L, u64) -> Result<T, E>,
+        decide: impl FnOnce(&mut Ledger, u64) -> Result<T, E>,
     ) -> Result<Option<T>, E> {
         if permits == 0 {
             // Nothing is taken, so no waiter is overtaken.
@@ -159,14 +162,14 @@ impl<'a, L: Concurrent> CriticalSection<'a, L> {
     }
 
     /// Changes the limit, or credits it. Waiters are booked anew afterwards.
-    pub(crate) fn change<T>(&mut self, change: impl FnOnce(&mut L, u64) -> T) -> T {
+    pub(crate) fn change<T>(&mut self, change: impl FnOnce(&mut Ledger, u64) -> T) -> T {
         self.change_with(|limit, _, now_ns| change(limit, now_ns))
     }
 
     /// Changes the limit together with its wait queue, if there is one.
     fn change_with<T>(
         &mut self,
-        change: impl FnOnce(&mut L, Option<&mut Queue<Notifier, L>>, u64) -> T,
+        change: impl FnOnce(&mut Ledger, Option<&mut Queue<Notifier>>, u64) -> T,
     ) -> T {
         let State { limit, waits } = &mut *self.state;
         let Some(waits) = waits else { return change(limit, None, self.now_ns) };

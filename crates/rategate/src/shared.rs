@@ -11,13 +11,13 @@ use std::task::Waker;
 use std::time::Duration;
 
 use rategate_core::adaptive::Outcome;
-use rategate_core::concurrent::{
-    BatchVerdict, Concurrent, Leftover, LimiterPolicy, LockFree, LockFreeVerdict, PermitBatch,
-};
+use rategate_core::all_of::AllOf;
+use rategate_core::concurrent::{BatchVerdict, Leftover, LockFreeVerdict, PermitBatch};
 use rategate_core::debt::{Charged, Debt};
 use rategate_core::error::ExceedsCapacity;
 use rategate_core::error::LimitError;
 use rategate_core::holds::Hold;
+use rategate_core::ledger::Ledger;
 use rategate_core::share::Share;
 use rategate_core::verdict::{self, Verdict};
 
@@ -43,9 +43,9 @@ const MAX_SILENCE: Duration = Duration::from_millis(100);
 /// The part of a limiter that its clones share.
 ///
 /// Only this type knows where the state is: in the lock-free form or behind the mutex.
-pub(crate) struct Shared<L: Concurrent, C> {
-    growing_lock_free: GrowingLockFree<L::LockFree>,
-    state: Mutex<Locked<L>>,
+pub(crate) struct Shared<C> {
+    growing_lock_free: GrowingLockFree,
+    state: Mutex<Locked>,
     clock: C,
     on_demand: OnceLock<Box<OnDemand>>,
     /// Makes the waker that sets the timer of waiting tasks. Absent without handles for tasks.
@@ -60,11 +60,11 @@ pub(crate) struct Promise {
     slack_ns: u64,
 }
 
-impl<L: Concurrent, C> Shared<L, C> {
+impl<C> Shared<C> {
     /// Returns the limit, once no other thread can use it.
-    pub(crate) fn into_limit(self) -> L {
+    pub(crate) fn into_limit(self) -> Ledger {
         let mut limit = match self.state.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            Locked::Seed(seed) => L::grown(&seed),
+            Locked::Seed(seed) => seed.grown(),
             Locked::Grown(state) => state.limit,
         };
         limit.seal(self.growing_lock_free.current());
@@ -72,8 +72,8 @@ impl<L: Concurrent, C> Shared<L, C> {
     }
 }
 
-impl<L: Concurrent, C: Clock> Shared<L, C> {
-    pub(crate) fn new(mut limit: L, clock: C) -> Self {
+impl<C: Clock> Shared<C> {
+    pub(crate) fn new(mut limit: Ledger, clock: C) -> Self {
         let growing_lock_free = GrowingLockFree::new(limit.lock_free(clock.now_ns()));
         let state = Mutex::new(Locked::new(limit, growing_lock_free.current()));
         let (on_demand, times_tasks) = (OnceLock::new(), OnceLock::new());
@@ -153,10 +153,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     /// Replaces the limit. While the queue is empty, the lock-free state changes too: it may be
     /// open.
-    pub(crate) fn change_numbers<P: LimiterPolicy<Limit = L>>(
-        &self,
-        policy: P,
-    ) -> Result<Result<(), LimitError>, Closed> {
+    pub(crate) fn change_numbers(&self, limits: AllOf) -> Result<Result<(), LimitError>, Closed> {
         let mut woken = Woken::default();
         let mut locked = self.lock_open()?;
         let state = locked.state();
@@ -165,16 +162,29 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         if state.is_queued(now_ns) {
             let mut section = CriticalSection::new(state, &mut woken, now_ns).on(&self.clock);
             section.serve();
-            let changed = section.change(|limit, now_ns| policy.put_into(limit, None, || now_ns));
+            let changed = section.change(|limit, now_ns| limit.reconfigure(now_ns, limits));
+            self.growing_lock_free.grow_for(&state.limit);
             self.new_epoch();
             self.end_section(locked, woken, now_ns);
             return Ok(changed);
         }
-        let lock_free = Some(self.growing_lock_free.current());
-        let changed = policy.put_into(&mut state.limit, lock_free, read_ns);
-        self.growing_lock_free.grow_for(&mut state.limit, now_ns);
+        let changed = state.limit.change(self.growing_lock_free.current(), read_ns, limits);
+        if self.growing_lock_free.grow_for(&state.limit) {
+            state.limit.open(self.growing_lock_free.current(), now_ns);
+        }
         self.new_epoch();
         Ok(changed)
+    }
+
+    /// Begins anew with another limit.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn restart_as(&self, limits: impl Into<AllOf>) -> Result<(), Closed> {
+        let changed = self.section_in_order(|section| {
+            section.change(|limit, now_ns| limit.restart_as(now_ns, limits));
+            self.growing_lock_free.grow_for(section.limit());
+        });
+        self.new_epoch();
+        changed
     }
 
     /// Returns what local handles check before they use a batch, if there are any.
@@ -248,8 +258,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     /// decision straight to where the caller wants it.
     #[inline]
     pub(crate) fn try_uncounted(&self, permits: u64) -> Result<Decision, TryAcquireError> {
-        let lock_free = self.growing_lock_free.current();
-        match lock_free.try_briefly(|| self.clock.now_ns(), permits) {
+        match self.growing_lock_free.first().try_briefly(|| self.clock.now_ns(), permits) {
             LockFreeVerdict::Granted { start_ns, scheduled_ns, leftover } => {
                 Ok(Decision::Granted(Grant::at(start_ns, scheduled_ns, permits, leftover)))
             }
@@ -388,7 +397,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     fn decide_behind_all<T, E: From<Closed> + From<ExceedsCapacity>>(
         &self,
         permits: u64,
-        decide: impl FnOnce(&mut L, u64) -> Result<T, E>,
+        decide: impl FnOnce(&mut Ledger, u64) -> Result<T, E>,
     ) -> Result<Option<T>, E> {
         self.section(|section| section.decide_behind_all(permits, decide))?
     }
@@ -408,7 +417,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         outcome: Outcome,
     ) -> Result<bool, Closed> {
         let grant = grant.as_granted();
-        let follows = |limit: &L| limit.counts_in_flight() || limit.follows_outcomes();
+        let follows = |limit: &Ledger| limit.counts_in_flight() || limit.follows_outcomes();
         self.section_if(follows, |section| {
             section.change(|limit, now_ns| {
                 limit.release_with_outcome(now_ns, &grant, permits, outcome)
@@ -437,16 +446,16 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     /// limits.
     fn section_in_flight(
         &self,
-        act: impl FnOnce(&mut CriticalSection<'_, L>) -> bool,
+        act: impl FnOnce(&mut CriticalSection<'_>) -> bool,
     ) -> Result<bool, Closed> {
-        self.section_if(L::counts_in_flight, act)
+        self.section_if(Ledger::counts_in_flight, act)
     }
 
     /// Runs `act` under the lock of a limit that something is true of, and not for other limits.
     fn section_if(
         &self,
-        is_so: impl FnOnce(&L) -> bool,
-        act: impl FnOnce(&mut CriticalSection<'_, L>) -> bool,
+        is_so: impl FnOnce(&Ledger) -> bool,
+        act: impl FnOnce(&mut CriticalSection<'_>) -> bool,
     ) -> Result<bool, Closed> {
         let mut locked = self.lock_open()?;
         if !is_so(&locked.state().limit) {
@@ -459,7 +468,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     }
 
     /// Starts a critical section that lasts until it is [released](LimiterGuard::release).
-    pub(crate) fn guard(&self) -> Result<LimiterGuard<'_, L, C>, Closed> {
+    pub(crate) fn guard(&self) -> Result<LimiterGuard<'_, C>, Closed> {
         let mut locked = self.lock_open()?;
         locked.state().limit.seal(self.growing_lock_free.current());
         let now_ns = self.clock.now_ns();
@@ -470,27 +479,30 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
     /// Locks the state. A panic in a decision leaves it as the core left it, which is never half
     /// a decision that would grant too much.
-    fn lock(&self) -> MutexGuard<'_, Locked<L>> {
+    fn lock(&self) -> MutexGuard<'_, Locked> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A lock guard of a thread that holds other limiters' locks as well.
-pub(crate) struct LimiterGuard<'a, L: Concurrent, C> {
-    shared: &'a Shared<L, C>,
-    locked: MutexGuard<'a, Locked<L>>,
+pub(crate) struct LimiterGuard<'a, C> {
+    shared: &'a Shared<C>,
+    locked: MutexGuard<'a, Locked>,
     woken: Woken,
     now_ns: u64,
 }
 
-impl<'a, L: Concurrent, C: Clock> LimiterGuard<'a, L, C> {
-    fn section(&mut self) -> CriticalSection<'_, L> {
+impl<'a, C: Clock> LimiterGuard<'a, C> {
+    fn section(&mut self) -> CriticalSection<'_> {
         CriticalSection::new(self.locked.state(), &mut self.woken, self.now_ns)
             .on(&self.shared.clock)
     }
 
     /// Makes a decision behind all waiters; see [`CriticalSection::behind_all`].
-    pub(crate) fn behind_all<T>(&mut self, decide: impl FnOnce(&mut L, u64) -> T) -> Option<T> {
+    pub(crate) fn behind_all<T>(
+        &mut self,
+        decide: impl FnOnce(&mut Ledger, u64) -> T,
+    ) -> Option<T> {
         self.section().behind_all(decide)
     }
 
@@ -499,13 +511,13 @@ impl<'a, L: Concurrent, C: Clock> LimiterGuard<'a, L, C> {
     pub(crate) fn decide_behind_all<T, E: From<ExceedsCapacity>>(
         &mut self,
         permits: u64,
-        decide: impl FnOnce(&mut L, u64) -> Result<T, E>,
+        decide: impl FnOnce(&mut Ledger, u64) -> Result<T, E>,
     ) -> Result<Option<T>, E> {
         self.section().decide_behind_all(permits, decide)
     }
 
     /// Releases the lock. Call the returned closure, which wakes waiters, once no lock is held.
-    pub(crate) fn release(self) -> impl FnOnce() + use<'a, L, C> {
+    pub(crate) fn release(self) -> impl FnOnce() + use<'a, C> {
         let Self { shared, locked, mut woken, now_ns } = self;
         let must_arm = shared.close_section(locked, &mut woken, now_ns);
         move || shared.wake(woken, must_arm)

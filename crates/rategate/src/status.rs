@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use rategate_core::concurrent::{HasLockFree, LimiterPolicy};
 use rategate_core::debt::{Charged, Debt};
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::packed::Packed;
 use rategate_core::verdict::{self, Verdict};
 
@@ -67,25 +65,11 @@ impl Status {
         }
     }
 
-    pub(crate) fn of_state<P: HasLockFree>(policy: &P, state: &P::State, now_ns: u64) -> Self {
-        let fresh_ns = policy.fresh_at_ns(state);
-        let fresh_in =
-            fresh_ns.map(|fresh_ns| Duration::from_nanos(fresh_ns.saturating_sub(now_ns)));
-        let (remaining, capacity) = (policy.remaining(state, now_ns), policy.max_at_once());
-        let status = Self::new(remaining, fresh_in, capacity);
-        if remaining > 0 {
-            return status;
-        }
-        let end_ns = policy.debt_ends_ns(state, now_ns);
-        let debt_ends_in = end_ns.map(|end_ns| Duration::from_nanos(end_ns.saturating_sub(now_ns)));
-        Self { debt: policy.debt(state, now_ns), debt_ends_in, ..status }
-    }
-
-    pub(crate) fn of_ledger<P: HasLockFree>(ledger: &Ledger<P>, now_ns: u64) -> Self {
+    pub(crate) fn of_ledger(ledger: &Ledger, now_ns: u64) -> Self {
         let fresh_ns = ledger.fresh_at_ns(now_ns);
         let fresh_in =
             fresh_ns.map(|fresh_ns| Duration::from_nanos(fresh_ns.saturating_sub(now_ns)));
-        let (remaining, capacity) = (ledger.remaining(now_ns), ledger.policy().max_at_once());
+        let (remaining, capacity) = (ledger.remaining(now_ns), ledger.limits().max_at_once());
         let status = Self::new(remaining, fresh_in, capacity);
         // A debt may be a promise, before which some permits fit.
         if remaining > 0 && ledger.promised() == 0 {
@@ -96,7 +80,7 @@ impl Status {
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
+impl<C: Clock> Limiter<C> {
     /// Calls `status` with the limit itself, for example to read the numbers in force.
     ///
     /// The lock is held meanwhile, so `status` should be short, and call no limiter.
@@ -106,10 +90,11 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     ///
     /// let limiter = Limiter::new(Gcra::per_second(1).burst(10));
     /// limiter.reconfigure(Gcra::per_second(2).burst(20))?;
-    /// assert_eq!(limiter.with_limit(|limit| limit.policy().burst_size().get()), 20);
+    /// let in_force = limiter.with_limit(|limit| limit.limits().only().map(|only| only.policy()));
+    /// assert_eq!(in_force, Some(Gcra::per_second(2).burst(20).into()));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn with_limit<T>(&self, status: impl FnOnce(&P::Limit) -> T) -> T {
+    pub fn with_limit<T>(&self, status: impl FnOnce(&Ledger) -> T) -> T {
         self.shared().section_even_if_closed(|section| status(section.limit()))
     }
 
@@ -137,7 +122,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     ///
     /// [`Closed`].
     pub fn reset(&self) -> Result<bool, Closed> {
-        self.shared().change(P::reset)
+        self.shared().change(Ledger::restart)
     }
 
     /// Returns a number that differs after each change of the limit, and after the closing.
@@ -149,7 +134,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     }
 }
 
-impl<P: HasLockFree, C: Clock> Limiter<P, C> {
+impl<C: Clock> Limiter<C> {
     /// Credits `permits` without a grant, but at most as many as were granted and not earned
     /// again. Returns how many.
     ///
@@ -212,7 +197,7 @@ impl<P: HasLockFree, C: Clock> Limiter<P, C> {
     }
 }
 
-impl<P: HasLockFree, C: Clock> Limiter<P, C> {
+impl<C: Clock> Limiter<C> {
     /// Charges permits, and returns the status of the limit after that.
     pub(crate) fn charge_with_status(
         &self,
@@ -227,10 +212,10 @@ impl<P: HasLockFree, C: Clock> Limiter<P, C> {
 }
 
 /// Returns the status of the limit behind a lock, after all waiters.
-pub(crate) fn status<P: HasLockFree>(section: &mut CriticalSection<'_, Ledger<P>>) -> Status {
+pub(crate) fn status(section: &mut CriticalSection<'_>) -> Status {
     if !section.is_queue_empty() {
-        return Status::blocked(section.limit().policy().max_at_once());
+        return Status::blocked(section.limit().limits().max_at_once());
     }
     let status = section.behind_all(|limit, now_ns| Status::of_ledger(limit, now_ns));
-    status.unwrap_or_else(|| Status::blocked(section.limit().policy().max_at_once()))
+    status.unwrap_or_else(|| Status::blocked(section.limit().limits().max_at_once()))
 }

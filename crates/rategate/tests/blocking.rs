@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use tokio::task::{block_in_place, spawn_blocking};
 
 /// Returns a limiter of one permit each 200 ms, with none left.
-fn used_up() -> Limiter<Gcra> {
+fn used_up() -> Limiter {
     let limiter = Limiter::new(bucket());
     limiter.acquire(1).unwrap();
     limiter

@@ -14,7 +14,7 @@ use rategate_testkit::ns;
 const S: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 
-fn limited(permits: u64) -> (Limiter<SlidingLog, ManualClock>, ManualClock) {
+fn limited(permits: u64) -> (Limiter<ManualClock>, ManualClock) {
     let clock = ManualClock::new();
     (Limiter::with_clock(SlidingLog::new(permits, Duration::from_nanos(S)), clock.clone()), clock)
 }

@@ -10,7 +10,7 @@ use fastrand::Rng;
 use rategate::calendar::{CalendarError, CalendarSpec, Window};
 use rategate::charge::Debt;
 use rategate::keyed::{Capacity, Overflow};
-use rategate::policy::Policy;
+use rategate::policy::Member;
 use rategate::{Calendar, Clock, Decision, Keyed, Limiter, ManualClock};
 use rategate_core::debt::Charge;
 
@@ -65,10 +65,10 @@ fn windows_are_found_from_anywhere() {
             let next = calendar.window(window.end_ns);
             assert_eq!((next.start_ns, next.number), (window.end_ns, window.number + 1), "{text}");
             // What three windows allow is paid at the second border behind the next.
-            let mut state = calendar.fresh(at_ns);
+            let mut limit = Member::fresh(calendar.into(), at_ns);
             let charge = Charge { now_ns: at_ns, permits: 3, debt: Debt::CARRIED };
-            calendar.charge(&mut state, charge).unwrap();
-            let opening = calendar.opening(&state, at_ns, NonZeroU64::MIN).unwrap();
+            limit.charge(charge).unwrap();
+            let opening = limit.opening(at_ns, NonZeroU64::MIN).unwrap();
             let third = (0..2).fold(next, |window, _| calendar.window(window.end_ns));
             assert_eq!(opening.opens_ns, third.start_ns, "{text} at {at_ns}");
         }
@@ -132,7 +132,7 @@ fn a_table_counts_in_each_window() {
         let calendar = quota(permits, "day in Europe/Rome from 1970-01-01T00:00:00 every 1");
         let clock = Arc::new(ManualClock::new());
         clock.advance(Duration::from_nanos(SHORT_DAY - 86_400 * S));
-        let table: Keyed<u64, _, _> =
+        let table: Keyed<u64, _> =
             Keyed::with_clock(calendar, Capacity::for_keys(50), Arc::clone(&clock));
         let mut counts = HashMap::<(u64, u64), u64>::new();
         let (mut granted, mut denied) = (0, 0);
@@ -169,7 +169,7 @@ fn a_border_frees_keys_and_waiters() {
     let clock = Arc::new(ManualClock::new());
     clock.advance(Duration::from_nanos(SHORT_DAY));
     let capacity = Capacity::for_keys(100).or_else(Overflow::Refuse);
-    let table: Keyed<u64, _, _> = Keyed::with_clock(calendar, capacity, Arc::clone(&clock));
+    let table: Keyed<u64, _> = Keyed::with_clock(calendar, capacity, Arc::clone(&clock));
     for key in 0..100 {
         assert!(matches!(table.try_acquire(&key, 1).unwrap(), Decision::Granted(_)));
     }

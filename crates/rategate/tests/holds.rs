@@ -247,7 +247,7 @@ fn what_waiters_hold_comes_back_exactly() {
 fn keys_hold_apart_and_are_evicted_after_their_holds() {
     let clock = ManualClock::new();
     let policy = Gcra::per_second(1).burst(10);
-    let table: Keyed<u64, Gcra, ManualClock> =
+    let table: Keyed<u64, ManualClock> =
         Keyed::with_clock(policy, Capacity::default(), clock.clone());
     let hold = table.try_hold(&1, 10, MINUTE).unwrap().unwrap();
     assert!(table.try_hold(&1, 1, MINUTE).unwrap().is_err());
@@ -315,7 +315,7 @@ fn several_limiters_hold_all_or_none() {
     let closed = try_hold_all(&[calls.estimate(1), tokens.estimate(1)], secs(9)).unwrap_err();
     assert_eq!(closed, TryAllError { at: 1, error: KeyedError::Closed });
     assert_eq!(calls.remaining().unwrap(), 2);
-    assert!(try_hold_all::<AnyPolicy, ManualClock>(&[], MINUTE).unwrap().is_granted());
+    assert!(try_hold_all::<ManualClock>(&[], MINUTE).unwrap().is_granted());
 }
 
 /// A smaller limit of its own shares a counter: the check and the hold are one step, and the wait

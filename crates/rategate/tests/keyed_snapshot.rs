@@ -6,10 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use rategate::keyed::{Capacity, Hashing};
-use rategate::policy::HasLockFree;
-use rategate::policy::portable::Portable;
 use rategate::snapshot::{Downtime, SnapshotError};
-use rategate::{Clock, Decision, Gcra, Keyed, ManualClock, SlidingLog};
+use rategate::{AnyPolicy, Clock, Decision, Gcra, Keyed, ManualClock, SlidingLog};
 
 const S: u64 = 1_000_000_000;
 
@@ -18,20 +16,17 @@ fn bucket(rate: &str, burst: u64) -> Gcra {
 }
 
 /// Returns what a table reports about a key.
-fn outcome<P: HasLockFree>(
-    keyed: &Keyed<u64, P, ManualClock>,
-    key: u64,
-) -> (u64, Option<Duration>, bool) {
+fn outcome(keyed: &Keyed<u64, ManualClock>, key: u64) -> (u64, Option<Duration>, bool) {
     let (left, wait) = (keyed.remaining(&key).unwrap(), keyed.peek(&key, 2).unwrap());
     (left, wait, keyed.try_acquire(&key, 1).unwrap().is_granted())
 }
 
 /// Compares a table with its restored copy, each on a clock of its own.
-fn check_continues<P: HasLockFree + Portable>(policies: &[P], away: Duration) {
+fn check_continues(policies: &[impl Into<AnyPolicy> + Copy], away: Duration) {
     let clock = ManualClock::new();
     clock.advance(Duration::from_secs(1000));
     let tier_of = |key: &u64| usize::try_from(*key % 2).unwrap();
-    let ours: Keyed<u64, P, ManualClock> = Keyed::with_tiers(
+    let ours: Keyed<u64, ManualClock> = Keyed::with_tiers(
         policies.to_vec(),
         tier_of,
         Capacity::for_keys(500),
@@ -117,7 +112,7 @@ fn a_restored_table_goes_on() {
 #[test]
 fn a_file_is_whole_or_refused_and_fits_or_is_refused() {
     let clock = ManualClock::new();
-    let keyed: Keyed<u64, Gcra, _> =
+    let keyed: Keyed<u64, _> =
         Keyed::with_clock(bucket("1/h", 1), Capacity::default(), clock.clone());
     for key in 0..50 {
         assert!(keyed.try_acquire(&key, 1).unwrap().is_granted());
@@ -126,13 +121,7 @@ fn a_file_is_whole_or_refused_and_fits_or_is_refused() {
     assert_eq!(keyed.save(&mut file).unwrap(), 50);
     let restore = |policy, keys, file: &[u8]| {
         let capacity = Capacity::for_keys(keys);
-        Keyed::<u64, Gcra, _>::restore_with_clock(
-            policy,
-            capacity,
-            clock.clone(),
-            file,
-            Downtime::Wall,
-        )
+        Keyed::<u64, _>::restore_with_clock(policy, capacity, clock.clone(), file, Downtime::Wall)
     };
     for length in 0..file.len() {
         assert!(restore(bucket("1/h", 1), 100, &file[..length]).is_err(), "{length}");
@@ -146,7 +135,7 @@ fn a_file_is_whole_or_refused_and_fits_or_is_refused() {
         restore(bucket("1/h", 1), 10, &file),
         Err(SnapshotError::TableFull { keys: 10 })
     ));
-    let strings = Keyed::<str, Gcra, _>::restore_with_clock(
+    let strings = Keyed::<str, _>::restore_with_clock(
         bucket("1/h", 1),
         Capacity::default(),
         clock.clone(),
@@ -154,7 +143,7 @@ fn a_file_is_whole_or_refused_and_fits_or_is_refused() {
         Downtime::Wall,
     );
     assert!(matches!(strings, Err(SnapshotError::OtherKeys)));
-    let log = Keyed::<u64, SlidingLog, _>::restore_with_clock(
+    let log = Keyed::<u64, _>::restore_with_clock(
         SlidingLog::new(1, Duration::from_nanos(S)),
         Capacity::default(),
         clock.clone(),
@@ -173,7 +162,7 @@ fn a_file_is_whole_or_refused_and_fits_or_is_refused() {
 fn names_are_found_again() {
     let clock = ManualClock::new();
     for hashing in [Hashing::FloodSafe, Hashing::Fast] {
-        let keyed: Keyed<str, Gcra, _> =
+        let keyed: Keyed<str, _> =
             Keyed::with_hashing(bucket("1/h", 2), Capacity::default(), hashing, clock.clone());
         for caller in ["ann", "bob", "bob"] {
             assert!(keyed.try_acquire(caller, 1).unwrap().is_granted());
@@ -181,7 +170,7 @@ fn names_are_found_again() {
         let mut file = Vec::new();
         assert_eq!(keyed.save(&mut file).unwrap(), 2);
         assert!(!file.windows(3).any(|bytes| bytes == b"ann"));
-        let restored = Keyed::<str, Gcra, _>::restore_with_clock(
+        let restored = Keyed::<str, _>::restore_with_clock(
             bucket("1/h", 2),
             Capacity::default(),
             clock.clone(),
@@ -201,7 +190,7 @@ fn a_limit_changes_while_a_table_is_saved() {
     for (rate, burst, others) in [("20/h", 20, 6), ("2/h", 7, 6), ("1/s", 10, 6)] {
         let clock = ManualClock::new();
         clock.advance(Duration::from_secs(1000));
-        let table: Keyed<u64, Gcra, ManualClock> = Keyed::with_hashing(
+        let table: Keyed<u64, ManualClock> = Keyed::with_hashing(
             bucket("10/h", 10),
             Capacity::for_keys(40_000),
             Hashing::FloodSafe,
@@ -223,7 +212,7 @@ fn a_limit_changes_while_a_table_is_saved() {
                 .expect("the change of the limit waits for the writer");
         }));
         assert_eq!(table.save(&mut slow).unwrap(), 20_000);
-        let restored: Keyed<u64, Gcra, ManualClock> = Keyed::restore_with_clock(
+        let restored: Keyed<u64, ManualClock> = Keyed::restore_with_clock(
             bucket(rate, burst),
             Capacity::for_keys(40_000),
             clock,

@@ -3,20 +3,19 @@
 use std::time::Duration;
 
 use rategate::error::{ErrorKind, LimitError, ReconfigureError};
+use rategate::policy::Member;
 use rategate::policy::{Ledger, Mode, Ratio};
 use rategate::{
     AcquireError, AllOf, AnyPolicy, BackfillPool, Concurrency, Decision, Error, Gcra, Limiter,
     ManualClock, Rate, SlidingLog, TryAcquireError, TwoTimeline,
 };
-use rategate_core::limit::Limit;
-use rategate_core::policy::Policy;
 use rategate_core::refund::RefundEpoch;
 use rategate_testkit::ns;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 
-fn log(permits: u64, period_ns: u64, clock: &ManualClock) -> Limiter<SlidingLog, ManualClock> {
+fn log(permits: u64, period_ns: u64, clock: &ManualClock) -> Limiter<ManualClock> {
     Limiter::with_clock(SlidingLog::new(permits, Duration::from_nanos(period_ns)), clock.clone())
 }
 
@@ -202,7 +201,7 @@ fn reconfiguring_keeps_promises() {
     assert_eq!(limiter.remaining(), Ok(2), "two are in the log; they leave it by the last promise");
 }
 
-/// Several limits pass together or not at all; new numbers of other kinds are refused.
+/// Several limits pass together or not at all; another number of limits is refused.
 #[test]
 fn several_limits_pass_together() {
     let policies = |max| -> [AnyPolicy; 2] {
@@ -210,7 +209,7 @@ fn several_limits_pass_together() {
         [rate.into(), SlidingLog::new(max, Duration::from_nanos(2 * S)).into()]
     };
     let clock = ManualClock::new();
-    let limiter: Limiter<AllOf, _> = Limiter::with_clock(AllOf::new(policies(12)), clock.clone());
+    let limiter: Limiter<_> = Limiter::with_clock(AllOf::new(policies(12)), clock.clone());
     limiter.acquire(10).unwrap();
     clock.advance(Duration::from_millis(500));
     assert_eq!(limiter.remaining(), Ok(2));
@@ -218,8 +217,12 @@ fn several_limits_pass_together() {
     limiter.reconfigure(AllOf::new(policies(20))).unwrap();
     assert_eq!(limiter.remaining(), Ok(7));
     let [rate, window] = policies(5);
-    let refused = limiter.reconfigure(AllOf::new([window, rate]));
-    assert_eq!(refused, Err(ReconfigureError::Limit(LimitError::OtherPolicy)));
+    for other in [AllOf::new([rate]), AllOf::new([rate, Concurrency::new(5).into()])] {
+        let refused = limiter.reconfigure(other);
+        assert_eq!(refused, Err(ReconfigureError::Limit(LimitError::OtherPolicy)));
+    }
+    limiter.reconfigure(AllOf::new([window, rate])).unwrap();
+    assert_eq!(limiter.remaining(), Ok(3), "two of five and two of ten are used");
     assert!(Limiter::new(AllOf::default()).try_acquire(u64::MAX).unwrap().is_granted());
 }
 
@@ -250,22 +253,22 @@ fn a_used_limit_goes_on() {
     let in_flight = Concurrency::new(4);
     let mut used = Ledger::new(in_flight, 0);
     assert!(used.try_acquire(0, 3).is_ok());
-    let resumed = Ledger::with_state(in_flight, *used.state(), 0);
-    assert_eq!(Limiter::<Concurrency, _>::over(resumed, ManualClock::new()).remaining(), Ok(1));
-    assert_eq!(Limiter::<Concurrency, _>::over(used, ManualClock::new()).remaining(), Ok(1));
+    let resumed = Ledger::with_state(used.limits().clone(), 0);
+    assert_eq!(Limiter::over(resumed, ManualClock::new()).remaining(), Ok(1));
+    assert_eq!(Limiter::over(used, ManualClock::new()).remaining(), Ok(1));
 
     let bucket = Gcra::new("1/s".parse().unwrap(), 4).unwrap();
     let mut used = Ledger::new(bucket, 0);
     assert!(used.try_acquire(0, 3).is_ok());
-    let resumed = Ledger::with_state(bucket, *used.state(), 0);
-    assert_eq!(Limiter::<Gcra, _>::over(resumed, ManualClock::new()).remaining(), Ok(1));
-    let limiter = Limiter::<Gcra, _>::over(used, ManualClock::new());
+    let resumed = Ledger::with_state(used.limits().clone(), 0);
+    assert_eq!(Limiter::over(resumed, ManualClock::new()).remaining(), Ok(1));
+    let limiter = Limiter::over(used, ManualClock::new());
     assert_eq!(limiter.remaining(), Ok(1));
 
     // Its grants can be refunded, whatever was refunded before.
     let epoch = RefundEpoch::after_changes(3);
-    let limiter = Limiter::<Gcra, _>::over(
-        Ledger::resumed(bucket, bucket.fresh(0), epoch, 0),
+    let limiter = Limiter::over(
+        Ledger::resumed(Member::fresh(bucket.into(), 0), epoch, 0),
         ManualClock::new(),
     );
     let grant = limiter.acquire(3).unwrap();

@@ -13,7 +13,7 @@ use rategate::{
 use rategate_testkit::executor::{Task, play};
 use rategate_testkit::ns;
 
-type Commits = Limiter<CommitLog, ManualClock>;
+type Commits = Limiter<ManualClock>;
 
 fn commits(permits: u64, period_ns: u64) -> (Commits, ManualClock) {
     let clock = ManualClock::new();
@@ -260,8 +260,7 @@ fn keys_follow_their_own_servers() {
     let clock = ManualClock::new();
     let adaptation = Adaptation::new(Bounds::new(1, 2, 50)).with_method(Method::Aimd);
     let policy = AdaptiveConcurrency::following(adaptation);
-    let keyed: Keyed<str, AdaptiveConcurrency, _> =
-        Keyed::with_clock(policy, Capacity::default(), clock.clone());
+    let keyed: Keyed<str, _> = Keyed::with_clock(policy, Capacity::default(), clock.clone());
     for _ in 0..5 {
         for (key, outcome) in [("good", Outcome::Served), ("bad", Outcome::Dropped)] {
             let grants = std::iter::from_fn(|| keyed.try_acquire(key, 1).unwrap().granted());

@@ -15,7 +15,7 @@ fn bucket(rate: &str, burst: u64) -> Gcra {
     Gcra::new(rate.parse().unwrap(), burst).unwrap()
 }
 
-fn table(burst: u64, capacity: Capacity, clock: &ManualClock) -> Keyed<u64, Gcra, ManualClock> {
+fn table(burst: u64, capacity: Capacity, clock: &ManualClock) -> Keyed<u64, ManualClock> {
     Keyed::with_clock(bucket("1/s", burst), capacity, clock.clone())
 }
 
@@ -26,7 +26,7 @@ fn a_call_passes_all_limits_or_takes_from_none() {
     let clock = ManualClock::new();
     let everybody = Limiter::with_clock(SlidingLog::new(5, Duration::from_nanos(S)), clock.clone());
     let tenants = table(3, Capacity::default(), &clock);
-    let callers: Keyed<str, SlidingLog, ManualClock> = Keyed::with_clock(
+    let callers: Keyed<str, ManualClock> = Keyed::with_clock(
         SlidingLog::new(2, Duration::from_nanos(10 * S))
             .with_resolution(Duration::from_nanos(1))
             .unwrap(),
@@ -131,12 +131,7 @@ fn calls_in_any_order_do_not_block_each_other() {
     let clock = ManualClock::new();
     let tables = [7, 5].map(|burst| {
         let capacity = Capacity::for_keys(3).or_else(Overflow::Refuse);
-        Keyed::<u64, Gcra, _>::with_hashing(
-            bucket("1/s", burst),
-            capacity,
-            Hashing::Fast,
-            clock.clone(),
-        )
+        Keyed::<u64, _>::with_hashing(bucket("1/s", burst), capacity, Hashing::Fast, clock.clone())
     });
     let limiter = Limiter::with_clock(bucket("1/s", 6), clock.clone());
     let granted = AtomicU64::new(0);

@@ -14,16 +14,13 @@ use rategate::keyed::Capacity;
 use rategate::keyed::Hashing;
 use rategate::keyed::Overflow;
 use rategate::policy::Anchor;
-use rategate::policy::Concurrent;
-use rategate::policy::HasLockFree;
-use rategate::policy::Ledger;
 use rategate::policy::Mode;
 use rategate::policy::Ratio;
 use rategate::wait::CancelToken;
 use rategate::wait::Wake;
 use rategate::{
-    Clock, Decision, FixedWindow, Gcra, Grant, Keyed, Limiter, ManualClock, Rate, SlidingLog,
-    TwoTimeline,
+    AnyPolicy, Clock, Decision, FixedWindow, Gcra, Grant, Keyed, Limiter, ManualClock, Rate,
+    SlidingLog, TwoTimeline,
 };
 use rategate_testkit::ns;
 
@@ -83,17 +80,17 @@ impl Clock for SkewedClock {
 
 /// Plays calls on one key of a table, and checks the starts. The first policy applies at first;
 /// if there are several, the next one replaces it now and then.
-fn play<P>(policies: &[P], law: impl Fn(&[u64]) -> Result<(), String>, (seed, apart_ns): (u64, u64))
-where
-    P: HasLockFree + Send + Sync + Debug,
-    Ledger<P>: Concurrent,
-{
+fn play(
+    policies: &[impl Into<AnyPolicy> + Copy + Debug],
+    law: impl Fn(&[u64]) -> Result<(), String>,
+    (seed, apart_ns): (u64, u64),
+) {
     let mut random = Rng::with_seed(seed);
     let clock = SkewedClock::new(seed + 1, apart_ns);
     let capacity = Capacity::for_keys(1).or_else(Overflow::Refuse);
-    let keyed: Keyed<u64, P, SkewedClock> =
-        Keyed::with_hashing(policies[0].clone(), capacity, Hashing::Fast, clock.clone());
-    let mut limiters: [Option<Limiter<P, SkewedClock>>; CALLERS] =
+    let keyed: Keyed<u64, SkewedClock> =
+        Keyed::with_hashing(policies[0], capacity, Hashing::Fast, clock.clone());
+    let mut limiters: [Option<Limiter<SkewedClock>>; CALLERS] =
         std::array::from_fn(|_| keyed.limiter(&7).ok().filter(|_| random.u64(..2) == 0));
     let mut grants: Vec<(usize, Grant)> = Vec::new();
     let mut history = Vec::new();
@@ -142,7 +139,7 @@ where
             9 if policies.len() > 1 => {
                 let next = random.usize(..policies.len());
                 history.push(format!("{caller} changes to {next}"));
-                keyed.reconfigure(policies[next].clone()).unwrap();
+                keyed.reconfigure(policies[next]).unwrap();
             }
             _ => drop((keyed.remaining(&7), keyed.peek(&7, 1), keyed.release(&7, 1))),
         }
@@ -249,7 +246,7 @@ fn strict_and_burst_schedules() {
 fn the_table_goes_on_from_a_limiters_time() {
     let clock = ManualClock::new();
     let bucket = Gcra::new("4/us".parse().unwrap(), 1).unwrap();
-    let keyed: Keyed<u64, Gcra, ManualClock> =
+    let keyed: Keyed<u64, ManualClock> =
         Keyed::with_clock(bucket, Capacity::default(), clock.clone());
     clock.set(Duration::from_nanos(800));
     let limiter = keyed.limiter(&7).unwrap();

@@ -11,20 +11,20 @@ use fastrand::Rng;
 use rategate::policy::Anchor;
 use rategate::policy::Ledger;
 use rategate::policy::Mode;
-use rategate::policy::Policy as _;
 use rategate::policy::Ratio;
 use rategate::policy::Schedule;
-use rategate::policy::portable::{WordsError, numbers_of, save_state};
+use rategate::policy::portable::WordsError;
 use rategate::policy::saved::RestoreTarget;
+use rategate::policy::saved::{numbers_of, save_state};
 use rategate::snapshot::{
     Downtime, Header, MAX_KEY_BYTES, Record, SavedAt, Snapshot, SnapshotError, SnapshotReader,
     SnapshotWriter, VERSION,
 };
 use rategate::wait::CancelToken;
 use rategate::{
-    AdaptiveRate, AllOf, AnyPolicy, AnyTimed, AsyncLimiter, BackfillPool, Clock, CommitLog,
-    Concurrency, Decision, FixedWindow, Gcra, Limiter, ManualClock, MonotonicClock, Pacer, Rate,
-    SlidingLog, SlowStart, SystemClock, TwoTimeline, WarmUp,
+    AdaptiveRate, AllOf, AnyPolicy, AsyncLimiter, BackfillPool, Clock, CommitLog, Concurrency,
+    Decision, FixedWindow, Gcra, Limiter, ManualClock, MonotonicClock, Pacer, Rate, SlidingLog,
+    SlowStart, SystemClock, TwoTimeline, WarmUp,
 };
 use rategate_testkit::ns;
 
@@ -65,15 +65,10 @@ fn policies() -> Vec<(&'static str, AnyPolicy)> {
             WarmUp::new(rate, Duration::from_secs(4)).unwrap().with_max_request(2).unwrap().into(),
         ),
         ("warm_up_never", WarmUp::new(Rate::NEVER, Duration::from_secs(4)).unwrap().into()),
-        (
-            "slow_start",
-            SlowStart::<AnyTimed>::new(log.into(), Duration::from_secs(40)).unwrap().into(),
-        ),
+        ("slow_start", SlowStart::new(log, Duration::from_secs(40)).unwrap().into()),
         (
             "slow_start_timeline",
-            SlowStart::<AnyTimed>::new(timeline(Mode::Average).into(), Duration::from_secs(40))
-                .unwrap()
-                .into(),
+            SlowStart::new(timeline(Mode::Average), Duration::from_secs(40)).unwrap().into(),
         ),
         ("backfill_pool", BackfillPool::new(4, ratio, Some(rate)).unwrap().into()),
         ("backfill_pool_by_hand", BackfillPool::new(4, ratio, None).unwrap().into()),
@@ -86,10 +81,10 @@ fn policies() -> Vec<(&'static str, AnyPolicy)> {
     ]
 }
 
-type OnClock<L> = Limiter<L, ManualClock>;
+type OnClock = Limiter<ManualClock>;
 
 /// Returns a limiter of this policy that has been used for a while, and its clock.
-fn used(policy: AnyPolicy, seed: u64) -> (OnClock<AnyPolicy>, ManualClock) {
+fn used(policy: AnyPolicy, seed: u64) -> (OnClock, ManualClock) {
     let clock = ManualClock::new();
     clock.set(Duration::from_secs(100));
     let limiter = Limiter::with_clock(policy, clock.clone());
@@ -112,7 +107,7 @@ fn used(policy: AnyPolicy, seed: u64) -> (OnClock<AnyPolicy>, ManualClock) {
 }
 
 /// Returns the decisions of a limiter for 30 callers, one after another from an instant on.
-fn answers(limiter: &OnClock<AnyPolicy>, clock: &ManualClock, from_ns: u64) -> Vec<String> {
+fn answers(limiter: &OnClock, clock: &ManualClock, from_ns: u64) -> Vec<String> {
     let mut random = Rng::with_seed(7);
     clock.set(Duration::from_nanos(from_ns));
     let answer = |_| {
@@ -217,7 +212,7 @@ fn several_limits_are_saved_together() {
         SlidingLog::new(6, Duration::from_nanos(20 * S)).into(),
     ];
     let clock = ManualClock::new();
-    let limiter: OnClock<AllOf> = Limiter::with_clock(AllOf::new(policies), clock.clone());
+    let limiter: OnClock = Limiter::with_clock(AllOf::new(policies), clock.clone());
     assert!(limiter.try_acquire(4).unwrap().is_granted());
     clock.advance(Duration::from_nanos(S));
     let file = Snapshot::read_from(in_bytes(&limiter.snapshot()).as_slice()).unwrap();
@@ -395,14 +390,14 @@ fn sealed(blocks: &[Vec<u8>]) -> Vec<u8> {
 /// Returns a stream of so many records, under one log.
 fn stream(records: u64, of: u8) -> Vec<u8> {
     let log = SlidingLog::new(50, Duration::from_nanos(S)).compact();
-    let header = Header::new(SavedAt::now(7 * S), [numbers_of(&log)]);
+    let header = Header::new(SavedAt::now(7 * S), [numbers_of(&log.into())]);
     let mut writer = SnapshotWriter::new(Vec::new(), header).unwrap();
     for key in 0..records {
         let mut state = Ledger::new(log, 0);
-        let _ = rategate::policy::Limit::try_acquire(&mut state, 6 * S + key, 1 + key % 9).unwrap();
+        let _ = state.try_acquire(6 * S + key, 1 + key % 9).unwrap();
         let mut record = Record { key: key.to_le_bytes().to_vec(), ..Record::default() };
         record.key.push(of);
-        save_state(&log, state.state(), 7 * S, &mut record.state);
+        save_state(state.limits().only().unwrap(), 7 * S, &mut record.state);
         writer.write(&record).unwrap();
     }
     writer.finish().unwrap()
@@ -429,7 +424,7 @@ fn a_table_streams_in_little_memory() {
     let mut max_read = 0;
     let reader = SnapshotReader::new(Watched { bytes: &file, max_read: &mut max_read }).unwrap();
     let log = SlidingLog::new(50, Duration::from_nanos(S)).compact();
-    let target = RestoreTarget::new(log, &reader.header().policies()[0]).unwrap();
+    let target = RestoreTarget::new(log.into(), &reader.header().policies()[0]).unwrap();
     let since = reader.header().saved_at().going_on(Downtime::Exactly(Duration::ZERO));
     assert_eq!((since.now_ns, since.elapsed_ns), (7 * S, 0));
     let mut came = 0;
@@ -437,7 +432,7 @@ fn a_table_streams_in_little_memory() {
         let record = record.unwrap();
         assert_eq!(record.key[..8], u64::to_le_bytes(came));
         let state = target.state(&record.state, since).unwrap();
-        assert_eq!(log.remaining(&state, 7 * S), 50 - (1 + came % 9) * u64::from(came > 0));
+        assert_eq!(state.remaining(7 * S), 50 - (1 + came % 9) * u64::from(came > 0));
         came += 1;
     }
     assert_eq!(came, records);
@@ -530,7 +525,7 @@ fn any_bytes_are_a_snapshot_or_refused() {
 }
 
 /// Returns the number of grants in some calls.
-fn answers_of_any(limiter: &OnClock<AnyPolicy>, clock: &ManualClock) -> usize {
+fn answers_of_any(limiter: &OnClock, clock: &ManualClock) -> usize {
     let answer = |_| {
         clock.advance(Duration::from_nanos(S / 3));
         limiter.try_acquire(1).is_ok()
@@ -542,7 +537,7 @@ fn answers_of_any(limiter: &OnClock<AnyPolicy>, clock: &ManualClock) -> usize {
 #[test]
 fn a_record_is_within_its_bounds() {
     let log = SlidingLog::new(1, Duration::from_nanos(S)).compact();
-    let header = Header::new(SavedAt::now(0), [numbers_of(&log)]);
+    let header = Header::new(SavedAt::now(0), [numbers_of(&log.into())]);
     let mut writer = SnapshotWriter::new(Vec::new(), header).unwrap();
     let largest = Record { key: vec![1; MAX_KEY_BYTES], ..Record::default() };
     writer.write(&largest).unwrap();
@@ -589,12 +584,12 @@ fn records_of_two_policies_load() {
     let states = [("anna", free, 0, 4), ("bert", paid, 1, 33), ("", free, 0, 10)];
     let states = states.map(|(key, log, policy, permits)| {
         let mut limit = Ledger::new(log, 0);
-        let _ = rategate::policy::Limit::try_acquire(&mut limit, 8 * S + 5, permits).unwrap();
+        let _ = limit.try_acquire(8 * S + 5, permits).unwrap();
         let mut state = Vec::new();
-        save_state(&log, limit.state(), 9 * S, &mut state);
+        save_state(limit.limits().only().unwrap(), 9 * S, &mut state);
         Record { key: key.as_bytes().to_vec(), policy, state }
     });
-    let header = Header::new(saved_at, [numbers_of(&free), numbers_of(&paid)]);
+    let header = Header::new(saved_at, [numbers_of(&free.into()), numbers_of(&paid.into())]);
     let mut writer = SnapshotWriter::new(Vec::new(), header).unwrap();
     for record in &states {
         writer.write(record).unwrap();
@@ -602,13 +597,13 @@ fn records_of_two_policies_load() {
     let file = writer.finish().unwrap();
     let reader = SnapshotReader::new(file.as_slice()).unwrap();
     assert_eq!(*reader.header().saved_at(), saved_at);
-    assert_eq!(reader.header().policies(), [numbers_of(&free), numbers_of(&paid)]);
+    assert_eq!(reader.header().policies(), [numbers_of(&free.into()), numbers_of(&paid.into())]);
     let records: Vec<Record> = reader.map(Result::unwrap).collect();
     assert_eq!(records, states);
-    let target = RestoreTarget::new(paid, &numbers_of(&paid)).unwrap();
+    let target = RestoreTarget::new(paid.into(), &numbers_of(&paid.into())).unwrap();
     let since = saved_at.going_on(Downtime::Exactly(Duration::ZERO));
     let state = target.state(&records[1].state, since).unwrap();
-    assert_eq!(paid.remaining(&state, since.now_ns), 17);
+    assert_eq!(state.remaining(since.now_ns), 17);
 }
 
 /// A clock that goes on from another one shows its reading from the start.

@@ -1,5 +1,10 @@
 //! The counts of limiters and of tables of keys.
 
+use rategate::stats::{Counts, Detail, KeyStats, MAX_NAME_BYTES, Outcome};
+use rategate::wait::{CancelToken, QueueBounds};
+use rategate::{
+    AcquireError, AllOf, AsyncLimiter, Clock, Concurrency, Gcra, Limiter, ManualClock, SlidingLog,
+};
 use std::cell::Cell;
 use std::pin::pin;
 use std::sync::Barrier;
@@ -7,34 +12,27 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use rategate::policy::LimiterPolicy;
-use rategate::stats::{Counts, Detail, KeyStats, MAX_NAME_BYTES, Outcome};
-use rategate::wait::{CancelToken, QueueBounds};
-use rategate::{
-    AcquireError, AllOf, AsyncLimiter, Clock, Concurrency, Gcra, Limiter, ManualClock, SlidingLog,
-};
-
 const S: u64 = 1_000_000_000;
 const FAR: Outcome = Outcome::Granted { is_near: false };
 const NEAR: Outcome = Outcome::Granted { is_near: true };
 const DENIED: Outcome = Outcome::Denied { retry_after: None };
 
-fn log(permits: u64) -> Limiter<SlidingLog, ManualClock> {
+fn log(permits: u64) -> Limiter<ManualClock> {
     let log = SlidingLog::new(permits, Duration::from_nanos(S));
     Limiter::with_clock(log, ManualClock::stepped()).with_stats("log")
 }
 
-fn bucket(burst: u64) -> Limiter<Gcra, ManualClock> {
+fn bucket(burst: u64) -> Limiter<ManualClock> {
     let bucket = Gcra::new("1/s".parse().unwrap(), burst).unwrap();
     Limiter::with_clock(bucket, ManualClock::stepped()).with_stats("bucket")
 }
 
-fn counts<P: LimiterPolicy, C: Clock>(limiter: &Limiter<P, C>) -> Counts {
+fn counts<C: Clock>(limiter: &Limiter<C>) -> Counts {
     limiter.stats().unwrap().counts()
 }
 
 /// Returns the granted calls and permits, the near calls, and the denied calls and permits.
-fn five<P: LimiterPolicy, C: Clock>(limiter: &Limiter<P, C>) -> [u64; 5] {
+fn five<C: Clock>(limiter: &Limiter<C>) -> [u64; 5] {
     let Counts { granted_calls, granted_permits, near_calls, denied_calls, denied_permits, .. } =
         counts(limiter);
     [granted_calls, granted_permits, near_calls, denied_calls, denied_permits]
@@ -63,7 +61,7 @@ fn tries_are_counted() {
     tries(&bucket(20));
 }
 
-fn tries<P: LimiterPolicy>(limiter: &Limiter<P, ManualClock>) {
+fn tries(limiter: &Limiter<ManualClock>) {
     for permits in [1, 17, 0, 1, 3, 1, 1, 21] {
         let _ = limiter.try_acquire(permits);
     }

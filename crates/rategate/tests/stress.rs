@@ -12,9 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use rategate::policy::{Anchor, LimiterPolicy};
-use rategate::policy::{HasLockFree, Mode, Ratio};
-use rategate::{AllOf, Clock, Decision, FixedWindow, Gcra, Grant, Limiter};
+use rategate::policy::Anchor;
+use rategate::policy::{Mode, Ratio};
+use rategate::{AllOf, AnyPolicy, Clock, Decision, FixedWindow, Gcra, Grant, Limiter};
 use rategate::{Local, MonotonicClock, Rate, SlidingLog, TwoTimeline};
 use rategate_testkit::oracle::Grants;
 
@@ -63,15 +63,14 @@ struct Round {
 /// of theirs.
 fn play<P>(round: Round, policies: &[P], judge: &P, law: Law<P>)
 where
-    P: HasLockFree + Send + Sync,
-    P::State: Send,
+    P: Into<AnyPolicy> + Copy + Sync,
 {
     let clock = MonotonicClock::new();
     let origin_ns = clock.now_ns();
-    let limiter = Limiter::with_clock(policies[0].clone(), clock);
+    let limiter = Limiter::with_clock(policies[0].into(), clock);
     let starts = played(round, &limiter, |random| {
         if let Some(next) = next_of(policies, random) {
-            limiter.reconfigure(next.clone()).unwrap();
+            limiter.reconfigure((*next).into()).unwrap();
         }
     });
     law(judge, origin_ns, &starts);
@@ -83,15 +82,10 @@ fn next_of<'a, T>(numbers: &'a [T], random: &mut Rng) -> Option<&'a T> {
 }
 
 /// Returns all starts of a round, sorted. `change` applies other numbers.
-fn played<P, C>(
-    round: Round,
-    limiter: &Limiter<P, C>,
-    change: impl Fn(&mut Rng) + Sync,
-) -> Vec<Start>
+fn played<C>(round: Round, limiter: &Limiter<C>, change: impl Fn(&mut Rng) + Sync) -> Vec<Start>
 where
-    P: LimiterPolicy,
     C: Clock,
-    Limiter<P, C>: Sync,
+    Limiter<C>: Sync,
 {
     let barrier = Barrier::new(usize::try_from(round.threads).unwrap());
     let mut starts: Vec<Start> = thread::scope(|scope| {
@@ -120,8 +114,8 @@ where
 }
 
 /// Makes one random call. Most are single tries, which use the lock-free state.
-fn act<P: LimiterPolicy, C: Clock>(
-    limiter: &Limiter<P, C>,
+fn act<C: Clock>(
+    limiter: &Limiter<C>,
     change: impl Fn(&mut Rng),
     random: &mut Rng,
     starts: &mut Vec<Start>,
@@ -339,8 +333,8 @@ fn play_local(round: Round, policies: &[Gcra]) {
 /// Makes one call by a handle or directly. Permits of a batch count at a reading after their use:
 /// those that a thread has taken and not yet recorded are of one batch.
 fn act_locally(
-    limiter: &Limiter<Gcra>,
-    local: &mut Local<Gcra>,
+    limiter: &Limiter,
+    local: &mut Local,
     policies: &[Gcra],
     random: &mut Rng,
     starts: &mut Vec<Start>,

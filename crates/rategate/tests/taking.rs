@@ -1,18 +1,16 @@
 //! Waiters that take late, among reservations, changes and waiters that gave up. None is
 //! overtaken for ever, no permit is lost, and no window is over.
 
+use rategate::policy::Mode;
+use rategate::{AcquireError, AsyncLimiter, Clock, Concurrency, Gcra, Grant, Limiter};
+use rategate::{ManualClock, SlidingLog, TwoTimeline};
+use rategate_testkit::ns;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
-
-use rategate::policy::LimiterPolicy;
-use rategate::policy::Mode;
-use rategate::{AcquireError, AsyncLimiter, Clock, Concurrency, Gcra, Grant, Limiter};
-use rategate::{ManualClock, SlidingLog, TwoTimeline};
-use rategate_testkit::ns;
 
 const MS: u64 = 1_000_000;
 
@@ -25,7 +23,7 @@ fn poll(wait: &mut Wait<'_>) -> Option<Result<Grant, AcquireError>> {
     }
 }
 
-fn wait_for<P: LimiterPolicy, C: Clock + 'static>(limiter: &AsyncLimiter<P, C>) -> Wait<'_> {
+fn wait_for<C: Clock + 'static>(limiter: &AsyncLimiter<C>) -> Wait<'_> {
     Box::pin(limiter.acquire(1))
 }
 
@@ -35,7 +33,7 @@ fn started(wait: &mut Wait<'_>) -> Option<u64> {
 }
 
 /// Returns a limiter of one permit in any 100 ms, of which the first is taken at zero.
-fn one_in_100_ms() -> (AsyncLimiter<SlidingLog, ManualClock>, ManualClock) {
+fn one_in_100_ms() -> (AsyncLimiter<ManualClock>, ManualClock) {
     let clock = ManualClock::stepped();
     let limiter =
         AsyncLimiter::with_clock(SlidingLog::new(1, Duration::from_nanos(100 * MS)), clock.clone());

@@ -9,7 +9,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-use rategate::policy::{LimiterPolicy, Mode};
+use rategate::policy::Mode;
 use rategate::{Clock as _, Gcra, Limiter, MonotonicClock, Rate, SlidingLog, TwoTimeline};
 
 use crate::args::BenchArgs;
@@ -64,7 +64,7 @@ fn slowest() -> Made<Vec<Slowest>> {
     ])
 }
 
-fn try_one<P: LimiterPolicy>(limiter: &Limiter<P>) -> bool {
+fn try_one(limiter: &Limiter) -> bool {
     limiter.try_acquire(1).is_ok_and(|decision| decision.is_granted())
 }
 

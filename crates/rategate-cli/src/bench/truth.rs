@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use rategate::policy::{Anchor, HasLockFree, Mode};
+use rategate::policy::{Anchor, Mode};
 use rategate::wait::Precision;
 use rategate::{
-    AsyncLimiter, Clock, FixedWindow, Gcra, Limiter, MonotonicClock, Rate, SlidingLog, TwoTimeline,
+    AnyPolicy, AsyncLimiter, Clock, FixedWindow, Gcra, Limiter, MonotonicClock, Rate, SlidingLog,
+    TwoTimeline,
 };
 use rategate_core::span::whole_ns;
 
@@ -37,19 +38,23 @@ pub(super) fn measure(lap: Duration) -> Made<Vec<Row>> {
             together: at_most,
             apart_ns: None,
         };
-        rows.extend(race(limit, &policy, lap)?);
+        rows.extend(race(limit, policy.into(), lap)?);
     }
     let policy = FixedWindow::try_new(50, Duration::from_nanos(100 * MS), Anchor::Epoch)?;
     let name = "window 50 a 100 ms";
     let (at_most, window_ns, per_s) = (100, 100 * MS, 500.0);
     let limit = Limit { name, at_most, window_ns, per_s, burst: 50, together: 50, apart_ns: None };
-    rows.extend(race(limit, &policy, lap)?);
+    rows.extend(race(limit, policy.into(), lap)?);
     let (slow, fast): (Rate, Rate) = ("2000/s".parse()?, "100000/s".parse()?);
-    rows.extend(race(bucket("gcra 2000/s burst 1", MS / 2, 1), &Gcra::new(slow, 1)?, lap)?);
-    rows.extend(race(bucket("gcra 2000/s burst 5", MS / 2, 5), &Gcra::new(slow, 5)?, lap)?);
+    rows.extend(race(bucket("gcra 2000/s burst 1", MS / 2, 1), Gcra::new(slow, 1)?.into(), lap)?);
+    rows.extend(race(bucket("gcra 2000/s burst 5", MS / 2, 5), Gcra::new(slow, 5)?.into(), lap)?);
     let policy = TwoTimeline::new(slow, Mode::Strict, None);
-    rows.extend(race(bucket("strict 2000/s", MS / 2, 1), &policy, lap)?);
-    rows.extend(race(bucket("gcra 100 k/s burst 1", MS / 100, 1), &Gcra::new(fast, 1)?, lap)?);
+    rows.extend(race(bucket("strict 2000/s", MS / 2, 1), policy.into(), lap)?);
+    rows.extend(race(
+        bucket("gcra 100 k/s burst 1", MS / 100, 1),
+        Gcra::new(fast, 1)?.into(),
+        lap,
+    )?);
     Ok(rows)
 }
 
@@ -63,12 +68,7 @@ pub(super) fn bucket(name: &'static str, step_ns: u64, burst: usize) -> Limit {
     Limit { name, at_most, window_ns, per_s, burst, together: 1, apart_ns }
 }
 
-fn race<P>(limit: Limit, policy: &P, lap: Duration) -> Made<Vec<Row>>
-where
-    P: HasLockFree + Send + 'static,
-    P::State: Send,
-    P::LockFree: 'static,
-{
+fn race(limit: Limit, policy: AnyPolicy, lap: Duration) -> Made<Vec<Row>> {
     let mut rows = Vec::new();
     for callers in CALLERS {
         rows.push(by_threads(limit, policy, Precision::Auto, callers, lap)?);
@@ -85,19 +85,15 @@ where
 /// # Errors
 ///
 /// None; the result type is that of [`by_tasks`].
-pub(super) fn by_threads<P>(
+pub(super) fn by_threads(
     limit: Limit,
-    policy: &P,
+    policy: AnyPolicy,
     precision: Precision,
     callers: usize,
     lap: Duration,
-) -> Made<Row>
-where
-    P: HasLockFree + Send + 'static,
-    P::State: Send,
-{
+) -> Made<Row> {
     let clock = MonotonicClock::new();
-    let limiter = Limiter::with_clock(policy.clone(), clock).with_precision(precision);
+    let limiter = Limiter::with_clock(policy, clock).with_precision(precision);
     let by = if precision == Precision::Spin { "threads, spin" } else { "threads" };
     let until = end(limit, lap);
     starts::row(limit, by, callers, || {
@@ -119,14 +115,14 @@ where
 /// # Errors
 ///
 /// An error if there is no runtime for them.
-pub(super) fn by_tasks<P>(limit: Limit, policy: &P, callers: usize, lap: Duration) -> Made<Row>
-where
-    P: HasLockFree + Send + 'static,
-    P::State: Send,
-    P::LockFree: 'static,
-{
+pub(super) fn by_tasks(
+    limit: Limit,
+    policy: AnyPolicy,
+    callers: usize,
+    lap: Duration,
+) -> Made<Row> {
     let clock = MonotonicClock::new();
-    let limiter = AsyncLimiter::with_clock(policy.clone(), clock);
+    let limiter = AsyncLimiter::with_clock(policy, clock);
     let until = end(limit, lap);
     starts::row(limit, "tasks", callers, || {
         Ok(starts::by_tasks(callers, || {

@@ -1,11 +1,10 @@
 //! The gate of paced work: a permit each, no sooner than its start.
 
-use std::sync::Arc;
-
-use rategate::policy::{AllOfLedger, Limit as _};
 use rategate::wait::Wake;
 use rategate::{AnyPolicy, Clock as _, MonotonicClock};
+use rategate_core::ledger::Ledger;
 use rategate_core::verdict::Verdict;
+use std::sync::Arc;
 
 use super::log::Log;
 use super::meter::Tally;
@@ -22,7 +21,7 @@ pub(crate) struct Gate {
     /// The instants of a shape, of which each permit takes one.
     due: Option<Due>,
     /// Created by the first permit, so that the schedule starts with it.
-    open: Option<(AllOfLedger, MonotonicClock)>,
+    open: Option<(Ledger, MonotonicClock)>,
     stop: Stop,
     tally: Arc<Tally>,
     log: Option<Log>,
@@ -64,7 +63,7 @@ impl Gate {
                 (limit, clock, now_ns)
             }
             closed @ None => {
-                let limit = AllOfLedger::new(self.policies.iter().copied(), 0);
+                let limit = Ledger::new(self.policies.as_slice(), 0);
                 let (limit, clock) = closed.insert((limit, MonotonicClock::new()));
                 // By definition, instants count from the first request.
                 (limit, clock, 0)

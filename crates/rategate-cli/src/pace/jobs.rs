@@ -1,14 +1,12 @@
 //! The number of commands that run at once: fixed, or following how long they take.
 
-use std::process::ExitStatus;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use rategate::policy::Limit as _;
 use rategate::{AdaptiveConcurrency, Clock as _, MonotonicClock};
 use rategate_core::adaptive::Outcome;
 use rategate_core::ledger::Ledger;
 use rategate_core::verdict::{Grant, Verdict};
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::failure::Failure;
 
@@ -59,9 +57,10 @@ fn number(digits: &str) -> Option<u32> {
 
 /// The slots in which commands run.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one for all jobs")]
 pub(crate) enum Slots {
     AtMost { jobs: usize, taken: AtomicUsize },
-    Following { limit: Mutex<Ledger<AdaptiveConcurrency>>, clock: MonotonicClock },
+    Following { limit: Mutex<Ledger>, clock: MonotonicClock },
 }
 
 /// A slot that is taken, for one command.
@@ -130,7 +129,7 @@ impl Slots {
 }
 
 /// Locks the limit, whose calls do not panic.
-fn lock(limit: &Mutex<Ledger<AdaptiveConcurrency>>) -> MutexGuard<'_, Ledger<AdaptiveConcurrency>> {
+fn lock(limit: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
     limit.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

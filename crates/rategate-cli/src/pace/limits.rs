@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use rategate::error::{LimitError, PolicyTextError, RateError};
-use rategate::policy::{AllOfLedger, DampingShift, Limit as _, Mode, Ratio};
-use rategate::{
-    AnyPolicy, AnyTimed, Gcra, Pacer, Rate, SlidingLog, SlowStart, TwoTimeline, WarmUp,
-};
+use rategate::policy::{DampingShift, Mode, Ratio};
+use rategate::{AnyPolicy, Gcra, Pacer, Rate, SlidingLog, SlowStart, TwoTimeline, WarmUp};
 use rategate_analyze::{Amount, AmountError};
+use rategate_core::ledger::Ledger;
 use rategate_core::pacer::{DEFAULT_CATCH_UP_NS, DEFAULT_MIN_SLEEP_NS};
 use rategate_core::span;
 
@@ -289,11 +288,15 @@ fn slow(args: &PaceArgs, policy: AnyPolicy) -> Result<AnyPolicy, Failure> {
     let Some(text) = args.slow_start.as_deref() else { return Ok(policy) };
     let fail =
         |complaint: &dyn std::fmt::Display| Failure::argument("--slow-start", text, complaint);
-    let policy = AnyTimed::try_from(policy)
-        .map_err(|_| fail(&"a warm-up begins slowly by itself; leave out one of the two"))?;
     let period_ns = span::parse(text).map_err(|error| fail(&error))?;
     let slow = SlowStart::new(policy, Duration::from_nanos(period_ns));
-    Ok(slow.map_err(|error| fail(&error))?.into())
+    let slow = slow.map_err(|error| match error {
+        LimitError::NotTimed => {
+            fail(&"a warm-up begins slowly by itself; leave out one of the two")
+        }
+        error => fail(&error),
+    })?;
+    Ok(slow.into())
 }
 
 /// Parses `N/PERIOD`, or `N per any PERIOD`, as a window.
@@ -344,7 +347,7 @@ fn ten_ms_worth(rate: Rate) -> u64 {
 
 /// Returns the maximum part of `chunk` that all `policies` can pass at once.
 fn largest_chunk(policies: &[AnyPolicy], chunk: u64) -> u64 {
-    let limit = AllOfLedger::new(policies.iter().copied(), 0);
+    let limit = Ledger::new(policies, 0);
     let mut chunk = chunk;
     while let Err(error) = limit.peek(0, chunk) {
         chunk = error.max.min(chunk.saturating_sub(1));

@@ -56,7 +56,7 @@ pub(super) struct Cell<const P: usize, const W: usize> {
     word: Padded<AtomicU64>,
     free: Padded<AtomicU64>,
     numbers: Padded<Row<P, W>>,
-    /// The states. Empty in a cell that is never opened.
+    /// The states.
     slots: Box<[Padded<Row<P, W>>]>,
 }
 
@@ -152,22 +152,16 @@ impl Seen {
 }
 
 impl<const P: usize, const W: usize> Cell<P, W> {
-    /// Returns a sealed cell. An unusable one stays sealed and allocates no slots.
-    pub(super) fn sealed(is_of_use: bool) -> Self {
-        let slots = if is_of_use { SLOTS } else { 0 };
+    /// Returns a sealed cell.
+    pub(super) fn sealed() -> Self {
         // The word owns the first slot.
-        let free = (1_u64 << slots).saturating_sub(2);
+        let free = (1_u64 << SLOTS).saturating_sub(2);
         Self {
             word: Padded(AtomicU64::new(SEALED)),
             free: Padded(AtomicU64::new(free)),
             numbers: Padded(Row::new()),
-            slots: (0..slots).map(|_| Padded(Row::new())).collect(),
+            slots: (0..SLOTS).map(|_| Padded(Row::new())).collect(),
         }
-    }
-
-    /// Returns `true` if the cell can be opened at all.
-    pub(super) const fn is_of_use(&self) -> bool {
-        !self.slots.is_empty()
     }
 
     /// Copies the first `L` parts and calls `meanwhile` before confirming that the copy is whole.

@@ -27,7 +27,7 @@
 //!
 //! # Batches
 //!
-//! A thread may [take a batch](LockFree::take_batch) of several permits in one step and use them
+//! A thread may [take a batch](super::Fast::take_batch) of several permits in one step and use them
 //! later, one by one. Unused permits can be credited as long as the bucket would not have been full
 //! without them at any time since. Until then, taking them has moved the TAT by their time and
 //! nothing else. That is so while the TAT that they left behind, less their time, lies ahead of the
@@ -44,7 +44,7 @@ use core::num::NonZeroU64;
 use super::sync::{AtomicU64, Ordering, back_off};
 use super::verdict::Mark;
 use super::word::{SPAN, Word, free_base};
-use super::{BatchVerdict, Leftover, LockFree, LockFreeVerdict, OwnedLockFree, PermitBatch};
+use super::{BatchVerdict, Leftover, LockFreeVerdict, PermitBatch};
 use crate::debt::{Charged, Debt};
 use crate::exact::{Exact, Pace};
 use crate::gcra::{Gcra, State};
@@ -197,8 +197,13 @@ impl Bucket {
     }
 }
 
-impl LockFree for Bucket {
-    fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> LockFreeVerdict {
+/// What any thread may do: see [`Fast`](super::Fast).
+impl Bucket {
+    pub(super) fn try_acquire(
+        &self,
+        read_ns: impl Fn() -> u64 + Copy,
+        permits: u64,
+    ) -> LockFreeVerdict {
         loop {
             if let Some(verdict) = self.try_once(read_ns, permits) {
                 return verdict;
@@ -208,11 +213,20 @@ impl LockFree for Bucket {
     }
 
     #[inline]
-    fn try_briefly(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> LockFreeVerdict {
+    pub(super) fn try_briefly(
+        &self,
+        read_ns: impl Fn() -> u64 + Copy,
+        permits: u64,
+    ) -> LockFreeVerdict {
         self.try_once(read_ns, permits).unwrap_or(LockFreeVerdict::Sealed)
     }
 
-    fn take_batch(&self, read_ns: impl Fn() -> u64 + Copy, min: u64, max: u64) -> BatchVerdict {
+    pub(super) fn take_batch(
+        &self,
+        read_ns: impl Fn() -> u64 + Copy,
+        min: u64,
+        max: u64,
+    ) -> BatchVerdict {
         loop {
             let epoch = self.epoch();
             let seen = self.word.load();
@@ -245,7 +259,7 @@ impl LockFree for Bucket {
     }
 
     #[inline]
-    fn charge(
+    pub(super) fn charge(
         &self,
         read_ns: impl Fn() -> u64 + Copy,
         permits: u64,
@@ -266,7 +280,7 @@ impl LockFree for Bucket {
         }
     }
 
-    fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {
+    pub(super) fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {
         loop {
             let seen = self.word.load();
             let numbers = Numbers::from_fields(self.word.numbers(seen));
@@ -281,7 +295,7 @@ impl LockFree for Bucket {
         }
     }
 
-    fn remaining(&self, now_ns: u64) -> Option<u64> {
+    pub(super) fn remaining(&self, now_ns: u64) -> Option<u64> {
         loop {
             let seen = self.word.load();
             let numbers = Numbers::from_fields(self.word.numbers(seen));
@@ -297,20 +311,21 @@ impl LockFree for Bucket {
     }
 }
 
-impl OwnedLockFree<Gcra> for Bucket {
-    fn new(_policy: &Gcra) -> Self {
+/// What only the thread with the ledger's lock does: see [`Fast`](super::Fast).
+impl Bucket {
+    pub(super) fn sealed() -> Self {
         let epoch = AtomicU64::new(RefundEpoch::UNKNOWN.bits());
         let change = Change { new_value: AtomicU64::new(CLEARED) };
         Self { word: Word::sealed(), epoch, change }
     }
 
-    fn seal(&self, policy: &Gcra) -> Option<State> {
+    pub(super) fn seal(&self, policy: &Gcra) -> Option<State> {
         let last = self.word.seal()?;
         let Kind::Paced(pace) = policy.rate().kind() else { return None };
         Some(state_at(Numbers::from_fields(self.word.numbers(last)), last.value(), pace))
     }
 
-    fn open(&self, policy: &Gcra, state: &State, now_ns: u64) -> bool {
+    pub(super) fn open(&self, policy: &Gcra, state: &State, now_ns: u64) -> bool {
         let Kind::Paced(pace) = policy.rate().kind() else { return false };
         let last = self.word.load();
         let before = Numbers::from_fields(self.word.numbers(last));
@@ -329,7 +344,12 @@ impl OwnedLockFree<Gcra> for Bucket {
         true
     }
 
-    fn change(&self, old: &Gcra, new: &Gcra, read_ns: impl Fn() -> u64 + Copy) -> Option<u64> {
+    pub(super) fn change(
+        &self,
+        old: &Gcra,
+        new: &Gcra,
+        read_ns: impl Fn() -> u64 + Copy,
+    ) -> Option<u64> {
         let Kind::Paced(pace) = old.rate().kind() else { return None };
         // A failed attempt may have overwritten the previous numbers.
         self.change.clear();
@@ -352,7 +372,7 @@ impl OwnedLockFree<Gcra> for Bucket {
         None
     }
 
-    fn take_back(
+    pub(super) fn take_back(
         &self,
         policy: &Gcra,
         batch: PermitBatch,
@@ -370,7 +390,7 @@ impl OwnedLockFree<Gcra> for Bucket {
         self.change.refundable(batch.mark, numbers, old, now, epoch).min(left)
     }
 
-    fn note_epoch(&self, epoch: RefundEpoch) {
+    pub(super) fn note_epoch(&self, epoch: RefundEpoch) {
         self.epoch.store(epoch.bits(), Ordering::Release);
     }
 }

@@ -1,51 +1,104 @@
-//! Several limits on a target without 64-bit atomics: always behind their lock.
+//! The lock-free form of a target without 64-bit atomics: always sealed.
 
-use core::convert::Infallible;
-use core::fmt;
+use super::{BatchVerdict, LockFreeVerdict, PermitBatch};
+use crate::all_of::AllOf;
+use crate::debt::{Charged, Debt};
+use crate::members::Members;
+use crate::refund::RefundEpoch;
 
-use super::{Concurrent, Locked};
-use crate::all_of::AllOfLedger;
-use crate::any_policy::AnyPolicy;
-use crate::error::LimitError;
+/// The lock-free form of a limit.
+#[derive(Debug)]
+pub struct Fast(());
 
-impl Concurrent for AllOfLedger {
-    type LockFree = Locked;
-    /// No seed: several ledgers are kept as they are.
-    type Seed = Infallible;
+#[expect(clippy::unused_self, reason = "elsewhere a form has a state")]
+impl Fast {
+    pub(super) const fn sealed(_limits: &Members) -> Self {
+        Self(())
+    }
 
-    fn seed(&self, _lock_free: &Self::LockFree) -> Option<Infallible> {
+    /// Returns [`LockFreeVerdict::Sealed`].
+    pub const fn try_acquire(
+        &self,
+        _read_ns: impl Fn() -> u64 + Copy,
+        _permits: u64,
+    ) -> LockFreeVerdict {
+        LockFreeVerdict::Sealed
+    }
+
+    /// Returns [`LockFreeVerdict::Sealed`].
+    pub const fn try_briefly(
+        &self,
+        _read_ns: impl Fn() -> u64 + Copy,
+        _permits: u64,
+    ) -> LockFreeVerdict {
+        LockFreeVerdict::Sealed
+    }
+
+    /// Returns [`BatchVerdict::Unknown`].
+    pub const fn take_batch(
+        &self,
+        _read_ns: impl Fn() -> u64 + Copy,
+        _min: u64,
+        _max: u64,
+    ) -> BatchVerdict {
+        BatchVerdict::Unknown
+    }
+
+    /// Returns `None`.
+    pub const fn charge(
+        &self,
+        _read_ns: impl Fn() -> u64 + Copy,
+        _permits: u64,
+        _debt: Debt,
+    ) -> Option<Charged> {
         None
     }
 
-    fn grown(seed: &Infallible) -> Self {
-        match *seed {}
+    /// Returns `None`.
+    #[must_use]
+    pub const fn peek(&self, _now_ns: u64, _permits: u64) -> Option<u64> {
+        None
     }
 
-    fn fmt_policy(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.policies()).finish()
+    /// Returns `None`.
+    #[must_use]
+    pub const fn remaining(&self, _now_ns: u64) -> Option<u64> {
+        None
     }
 
-    fn lock_free(&mut self, _now_ns: u64) -> Locked {
-        Locked
+    pub(super) const fn seal(&self, _limits: &Members) -> Option<(Members, u64)> {
+        None
     }
 
-    fn seal(&mut self, _lock_free: &Locked) {}
+    pub(super) const fn open(&self, _limits: &Members, _epoch: RefundEpoch, _now_ns: u64) {}
 
-    fn open(&mut self, _lock_free: &Locked, _now_ns: u64) {}
-}
+    pub(super) const fn change(
+        &self,
+        _old: &Members,
+        _new: &AllOf,
+        _read_ns: impl Fn() -> u64 + Copy,
+    ) -> Option<u64> {
+        None
+    }
 
-impl AllOfLedger {
-    /// Puts new numbers for all the policies into force at a reading of `read_ns`.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`reconfigure`](Self::reconfigure); nothing changes then.
-    pub fn change(
-        &mut self,
-        _lock_free: &Locked,
-        read_ns: impl Fn() -> u64 + Copy,
-        policies: &[AnyPolicy],
-    ) -> Result<(), LimitError> {
-        self.reconfigure(read_ns(), policies)
+    pub(super) const fn take_back(
+        &self,
+        _limits: &Members,
+        _batch: PermitBatch,
+        _left: u64,
+        _now_ns: u64,
+        _epoch: RefundEpoch,
+    ) -> u64 {
+        0
+    }
+
+    pub(super) const fn note_epoch(&self, _epoch: RefundEpoch) {}
+
+    pub(super) const fn is_outgrown_by(&self, _limits: &Members) -> bool {
+        false
+    }
+
+    pub(super) const fn price(&self) -> u64 {
+        0
     }
 }

@@ -50,7 +50,7 @@ use core::fmt;
 
 use super::sync::{AtomicU64, Ordering, Padded};
 use super::word::{SPAN, Seen, Word, free_base};
-use super::{Leftover, LockFree, LockFreeVerdict, OwnedLockFree};
+use super::{Leftover, LockFreeVerdict};
 use crate::refund::RefundEpoch;
 use crate::sliding_log::{SlidingLog, State};
 
@@ -319,11 +319,14 @@ impl fmt::Debug for Ring {
     }
 }
 
-impl LockFree for Ring {
-    const GROWS: bool = true;
-
+/// What any thread may do: see [`Fast`](super::Fast).
+impl Ring {
     #[inline]
-    fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> LockFreeVerdict {
+    pub(super) fn try_acquire(
+        &self,
+        read_ns: impl Fn() -> u64 + Copy,
+        permits: u64,
+    ) -> LockFreeVerdict {
         loop {
             let Some(oldest) = self.oldest().filter(|_| permits == 1) else {
                 return LockFreeVerdict::Sealed;
@@ -353,7 +356,7 @@ impl LockFree for Ring {
         }
     }
 
-    fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {
+    pub(super) fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {
         self.read_stable(|oldest| {
             let now = oldest.numbers.at(now_ns)?;
             let release = match permits.checked_sub(1)? {
@@ -365,7 +368,7 @@ impl LockFree for Ring {
         })
     }
 
-    fn remaining(&self, now_ns: u64) -> Option<u64> {
+    pub(super) fn remaining(&self, now_ns: u64) -> Option<u64> {
         self.read_stable(|oldest| {
             let now = oldest.numbers.at(now_ns)?;
             if oldest.slot >> RELEASE_SHIFT > now {
@@ -376,8 +379,9 @@ impl LockFree for Ring {
     }
 }
 
-impl OwnedLockFree<SlidingLog> for Ring {
-    fn new(policy: &SlidingLog) -> Self {
+/// What only the thread with the ledger's lock does: see [`Fast`](super::Fast).
+impl Ring {
+    pub(super) fn sealed(policy: &SlidingLog) -> Self {
         let slots = Some(policy.permits()).filter(|&permits| permits <= MAX_SLOTS);
         let slots = slots.map_or(0, u64::next_power_of_two);
         let slots: Vec<AtomicU64> = (0..slots).map(|_| AtomicU64::new(SEALED)).collect();
@@ -390,7 +394,11 @@ impl OwnedLockFree<SlidingLog> for Ring {
         }
     }
 
-    fn seal(&self, policy: &SlidingLog) -> Option<State> {
+    /// Takes the log out, with the newest grant's reading.
+    ///
+    /// Permits that had left by the newest grant are not in the log. Once that grant is refunded, a
+    /// caller whose clock is behind would find their slots free.
+    pub(super) fn seal(&self, policy: &SlidingLog) -> Option<(State, u64)> {
         let numbers = Numbers::from_fields(self.head.numbers(self.head.seal()?));
         let used = usize::try_from(numbers.slots).unwrap_or(usize::MAX);
         let mut instants_ns = Vec::with_capacity(self.slots.len());
@@ -409,10 +417,14 @@ impl OwnedLockFree<SlidingLog> for Ring {
         self.highest.store(highest, Ordering::Relaxed);
         // Threads with clocks slightly apart may have taken slots out of order.
         instants_ns.sort_unstable();
-        Some(policy.log_of(&instants_ns))
+        let log = policy.log_of(&instants_ns);
+        // On a grid a grant was made less than a step before the instant at which it counts.
+        let step_ns = policy.resolution_ns().saturating_sub(1);
+        let newest_ns = policy.newest_ns(&log).saturating_sub(step_ns);
+        Some((log, newest_ns))
     }
 
-    fn open(&self, policy: &SlidingLog, state: &State, now_ns: u64) -> bool {
+    pub(super) fn open(&self, policy: &SlidingLog, state: &State, now_ns: u64) -> bool {
         let held_ns = policy.held_for_ns();
         let resolution_ns = policy.resolution_ns();
         // Neither past the scale nor past the end of the clock.
@@ -448,25 +460,16 @@ impl OwnedLockFree<SlidingLog> for Ring {
         true
     }
 
-    /// Returns the newest grant's reading.
-    ///
-    /// Permits that had left by the newest grant are not in the state. Once that grant is
-    /// refunded, a caller whose clock is behind would find their slots free.
-    fn newest_ns(&self, policy: &SlidingLog, state: &State) -> u64 {
-        // On a grid a grant was made less than a step before the instant at which it counts.
-        policy.newest_ns(state).saturating_sub(policy.resolution_ns().saturating_sub(1))
-    }
-
-    fn note_epoch(&self, epoch: RefundEpoch) {
+    pub(super) fn note_epoch(&self, epoch: RefundEpoch) {
         self.epoch.store(epoch.bits(), Ordering::Release);
     }
 
-    fn is_outgrown_by(&self, policy: &SlidingLog) -> bool {
+    pub(super) fn is_outgrown_by(&self, policy: &SlidingLog) -> bool {
         let slots = u64::try_from(self.slots.len()).unwrap_or(u64::MAX);
         (slots.saturating_add(1)..=MAX_SLOTS).contains(&policy.permits())
     }
 
-    fn price(&self) -> u64 {
+    pub(super) fn price(&self) -> u64 {
         u64::try_from(self.slots.len()).unwrap_or(u64::MAX) >> 2
     }
 }

@@ -28,9 +28,7 @@ use core::num::NonZeroU64;
 
 use super::sync::{AtomicU64, Ordering, back_off};
 use super::word::{SPAN, Word, free_base};
-use super::{Leftover, LockFree, LockFreeVerdict, OwnedLockFree};
-use crate::calendar::{self, Calendar};
-use crate::fixed_window::{self, FixedWindow};
+use super::{Leftover, LockFreeVerdict};
 use crate::refund::RefundEpoch;
 use crate::window_debt::Count;
 
@@ -74,7 +72,7 @@ impl Numbers {
 }
 
 impl Window {
-    fn new() -> Self {
+    pub(super) fn sealed() -> Self {
         Self { word: Word::sealed(), epoch: AtomicU64::new(RefundEpoch::UNKNOWN.bits()) }
     }
 
@@ -116,13 +114,15 @@ impl Window {
         }
     }
 
-    fn take_out(&self) -> Option<Count> {
+    /// Takes the count out.
+    pub(super) fn seal(&self) -> Option<Count> {
         let last = self.word.seal()?;
         let Numbers { start_ns, end_ns, base, .. } = Numbers::from_fields(self.word.numbers(last));
         Some(Count { start_ns, end_ns, used: last.value().wrapping_sub(base) })
     }
 
-    fn put_in(&self, permits: u64, count: Option<Count>) -> bool {
+    /// Puts a count in, where a window has one. Returns `true` if the form is open now.
+    pub(super) fn open(&self, permits: u64, count: Option<Count>) -> bool {
         let Some(Count { start_ns, end_ns, used }) = count else { return false };
         let most = permits.max(used);
         if end_ns == u64::MAX || most > SPAN >> 1 {
@@ -134,8 +134,13 @@ impl Window {
     }
 }
 
-impl LockFree for Window {
-    fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> LockFreeVerdict {
+/// What any thread may do: see [`Fast`](super::Fast).
+impl Window {
+    pub(super) fn try_acquire(
+        &self,
+        read_ns: impl Fn() -> u64 + Copy,
+        permits: u64,
+    ) -> LockFreeVerdict {
         loop {
             if let Some(verdict) = self.try_once(read_ns, permits) {
                 return verdict;
@@ -145,65 +150,29 @@ impl LockFree for Window {
     }
 
     #[inline]
-    fn try_briefly(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> LockFreeVerdict {
+    pub(super) fn try_briefly(
+        &self,
+        read_ns: impl Fn() -> u64 + Copy,
+        permits: u64,
+    ) -> LockFreeVerdict {
         self.try_once(read_ns, permits).unwrap_or(LockFreeVerdict::Sealed)
     }
 
-    fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {
+    pub(super) fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {
         self.read(|numbers, value| {
             let decision = numbers.decide(value, now_ns, permits)?;
             Some(decision.map_or_else(NonZeroU64::get, |_| 0))
         })
     }
 
-    fn remaining(&self, now_ns: u64) -> Option<u64> {
+    pub(super) fn remaining(&self, now_ns: u64) -> Option<u64> {
         self.read(|numbers, value| {
             let used = value.wrapping_sub(numbers.base);
             (now_ns < numbers.end_ns).then(|| numbers.permits.saturating_sub(used))
         })
     }
-}
 
-impl OwnedLockFree<FixedWindow> for Window {
-    fn new(_policy: &FixedWindow) -> Self {
-        Self::new()
-    }
-
-    fn seal(&self, policy: &FixedWindow) -> Option<fixed_window::State> {
-        self.take_out().map(|count| policy.with_count(count))
-    }
-
-    fn open(&self, policy: &FixedWindow, state: &fixed_window::State, now_ns: u64) -> bool {
-        self.put_in(policy.permits(), policy.count_at(state, now_ns))
-    }
-
-    fn newest_ns(&self, _policy: &FixedWindow, state: &fixed_window::State) -> u64 {
-        state.window_ns()
-    }
-
-    fn note_epoch(&self, epoch: RefundEpoch) {
-        self.epoch.store(epoch.bits(), Ordering::Release);
-    }
-}
-
-impl OwnedLockFree<Calendar> for Window {
-    fn new(_policy: &Calendar) -> Self {
-        Self::new()
-    }
-
-    fn seal(&self, _policy: &Calendar) -> Option<calendar::State> {
-        self.take_out().map(calendar::State::of_count)
-    }
-
-    fn open(&self, policy: &Calendar, state: &calendar::State, now_ns: u64) -> bool {
-        self.put_in(policy.permits(), policy.count_at(state, now_ns))
-    }
-
-    fn newest_ns(&self, _policy: &Calendar, state: &calendar::State) -> u64 {
-        state.start_ns()
-    }
-
-    fn note_epoch(&self, epoch: RefundEpoch) {
+    pub(super) fn note_epoch(&self, epoch: RefundEpoch) {
         self.epoch.store(epoch.bits(), Ordering::Release);
     }
 }

@@ -11,15 +11,15 @@ use core::num::NonZeroU64;
 
 use super::Ledger;
 use super::holds::Holds;
-use crate::holds::{Holding as _, opening_after_ends};
-use crate::limit::Limit as _;
-use crate::policy::{Bucket, Policy};
+use crate::any_policy::Member;
+use crate::members::Members;
+use crate::policy::Bucket;
 use crate::verdict::{Opening, Refusal};
 
 /// The number of ends that are tried in turn before all of them together.
 const FEW: usize = 16;
 
-impl<P: Policy> Ledger<P> {
+impl Ledger {
     /// Returns the first opening for a try, where each hold runs to its end.
     pub(super) fn opening_foretold(
         &self,
@@ -27,8 +27,8 @@ impl<P: Policy> Ledger<P> {
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal> {
         let now_ns = self.clamp(now_ns);
-        let opening = |state: &P::State, from_ns: u64| {
-            let opening = self.policy.opening(state, from_ns, permits);
+        let opening = |limits: &Members, from_ns: u64| {
+            let opening = limits.opening(None, from_ns, None, permits);
             opening.map_err(|refusal| refusal.seen_from(from_ns.saturating_sub(now_ns)))
         };
         let found = self.after_ends(now_ns, opening, |opening, end_ns| match opening {
@@ -36,9 +36,7 @@ impl<P: Policy> Ledger<P> {
             // Nothing that comes back makes a limit larger.
             Err(refusal) => matches!(refusal, Refusal::Exceeds(_)),
         });
-        found.unwrap_or_else(|| {
-            opening_after_ends(self, now_ns, permits, self.opening(now_ns, permits))
-        })
+        found.unwrap_or_else(|| self.opening_after_ends(now_ns, permits))
     }
 
     /// Returns what [`fresh_at_ns`](Self::fresh_at_ns) does, where each hold runs to its end.
@@ -48,7 +46,7 @@ impl<P: Policy> Ledger<P> {
         }
         let is_by =
             |fresh_ns: &Option<u64>, end_ns| fresh_ns.is_some_and(|fresh_ns| fresh_ns <= end_ns);
-        let fresh = |state: &P::State, from_ns| Some(self.policy.fresh_at_ns(state)?.max(from_ns));
+        let fresh = |limits: &Members, from_ns| Some(limits.fresh_at_ns()?.max(from_ns));
         if let Some(fresh_ns) = self.after_ends(now_ns, fresh, is_by) {
             return fresh_ns;
         }
@@ -71,17 +69,18 @@ impl<P: Policy> Ledger<P> {
     fn after_ends<T>(
         &self,
         now_ns: u64,
-        find: impl Fn(&P::State, u64) -> T,
+        find: impl Fn(&Members, u64) -> T,
         is_by: impl Fn(&T, u64) -> bool,
     ) -> Option<T> {
         let (now_ns, holds) = (self.clamp(now_ns), self.holds.as_ref()?);
-        let is_plain = self.promises.is_empty() && self.held == 0 && self.floor_ns <= now_ns;
-        match self.policy.bucket(&self.started) {
-            Some(bucket) if is_plain && holds.others.is_empty() => {
+        let is_plain = self.promises.is_empty() && self.held == 0 && self.floor_ns() <= now_ns;
+        let only = self.started.only().filter(|_| is_plain)?;
+        match only.bucket() {
+            Some(bucket) if holds.others.is_empty() => {
                 Some(self.bucket_after_ends((holds, bucket), now_ns, find, is_by))
             }
-            None if is_plain && holds.led.is_empty() => {
-                Some(self.state_after_ends(holds, now_ns, find, is_by))
+            None if holds.led.is_empty() => {
+                Some(self.state_after_ends((holds, only), now_ns, find, is_by))
             }
             _ => None,
         }
@@ -89,9 +88,9 @@ impl<P: Policy> Ledger<P> {
 
     fn state_after_ends<T>(
         &self,
-        holds: &Holds,
+        (holds, only): (&Holds, &Member),
         now_ns: u64,
-        find: impl Fn(&P::State, u64) -> T,
+        find: impl Fn(&Members, u64) -> T,
         is_by: impl Fn(&T, u64) -> bool,
     ) -> T {
         let mut found = find(&self.started, now_ns);
@@ -100,15 +99,16 @@ impl<P: Policy> Ledger<P> {
             if is_by(&found, end_ns) {
                 return found;
             }
-            let state = after.get_or_insert_with(|| self.started.clone());
-            if self.policy.counts_in_flight() {
-                self.policy.release(state, end_ns, held.permits);
+            let limits = after.get_or_insert_with(|| Members::from(only.clone()));
+            let [limit] = limits.as_mut_slice() else { break };
+            if limit.policy().counts_in_flight() {
+                limit.release(end_ns, held.permits);
             } else {
                 let refund = held.refund(end_ns, held.permits, epoch);
-                let back = self.policy.refund(state, refund).min(held.permits);
+                let back = limit.refund(refund).min(held.permits);
                 epoch = epoch.and_returned(back);
             }
-            found = find(state, end_ns);
+            found = find(limits, end_ns);
         }
         found
     }
@@ -117,7 +117,7 @@ impl<P: Policy> Ledger<P> {
         &self,
         (holds, bucket): (&Holds, Bucket),
         now_ns: u64,
-        find: impl Fn(&P::State, u64) -> T,
+        find: impl Fn(&Members, u64) -> T,
         is_by: impl Fn(&T, u64) -> bool,
     ) -> T {
         let first = find(&self.started, now_ns);
@@ -134,9 +134,11 @@ impl<P: Policy> Ledger<P> {
             let at_ns = ended.last().map_or(now_ns, |&(end_ns, _)| end_ns);
             let mut grants: Vec<(u64, u64)> = ended.iter().map(|&(_, grant)| grant).collect();
             grants.sort_unstable();
-            let mut state = self.started.clone();
-            self.policy.set_bucket(&mut state, holds.leads.after_ends(bucket, &grants));
-            let found = find(&state, at_ns);
+            let mut limits = self.started.clone();
+            if let ([limit], [leads]) = (limits.as_mut_slice(), holds.leads.as_slice()) {
+                limit.set_bucket(leads.after_ends(bucket, &grants));
+            }
+            let found = find(&limits, at_ns);
             let is_last = ends.get(count).is_none_or(|&(end_ns, _)| is_by(&found, end_ns));
             (found, is_last)
         };
@@ -163,5 +165,51 @@ impl<P: Policy> Ledger<P> {
             }
         }
         found
+    }
+
+    /// Returns how long until a reservation is accepted, where each hold runs to its end, at most
+    /// `at_latest_ns`.
+    pub(super) fn soonest_after_ends(
+        &self,
+        now_ns: u64,
+        at_latest_ns: u64,
+        permits: NonZeroU64,
+        max_wait_ns: u64,
+    ) -> u64 {
+        let mut best_ns = at_latest_ns;
+        let is_sooner = |end_ns: u64, best_ns| end_ns.saturating_sub(now_ns) < best_ns;
+        if !self.next_end_ns().is_some_and(|end_ns| is_sooner(end_ns, best_ns)) {
+            return best_ns;
+        }
+        let mut after = self.clone();
+        while let Some(end_ns) = after.next_end_ns().filter(|&end_ns| is_sooner(end_ns, best_ns)) {
+            after.pass_to(end_ns);
+            let Ok(opening) = after.opening(end_ns, permits) else { continue };
+            let too_long_ns = opening.start_ns.saturating_sub(end_ns).saturating_sub(max_wait_ns);
+            let more_ns = too_long_ns.min(opening.opens_ns.saturating_sub(end_ns));
+            best_ns = best_ns.min(end_ns.saturating_sub(now_ns).saturating_add(more_ns));
+        }
+        best_ns
+    }
+
+    /// Returns the first opening for a try, where each hold runs to its end, on copies.
+    fn opening_after_ends(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
+        let mut best = self.opening(now_ns, permits);
+        // Nothing that comes back makes a limit larger.
+        let is_hopeless = matches!(best, Err(Refusal::Exceeds(_)));
+        let opens_by = |best: &Result<Opening, Refusal>, end_ns| {
+            best.is_ok_and(|best| best.opens_ns <= end_ns)
+        };
+        let Some(end_ns) = self.next_end_ns() else { return best };
+        if is_hopeless || opens_by(&best, end_ns) {
+            return best;
+        }
+        let mut after = self.clone();
+        while let Some(end_ns) = after.next_end_ns().filter(|&end_ns| !opens_by(&best, end_ns)) {
+            after.pass_to(end_ns);
+            let opening = after.opening(end_ns, permits);
+            best = opening.map_err(|refusal| refusal.seen_from(end_ns.saturating_sub(now_ns)));
+        }
+        best
     }
 }

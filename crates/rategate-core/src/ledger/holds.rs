@@ -1,31 +1,36 @@
 //! The holds of a ledger: what is held until its cost is known.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::num::NonZeroU64;
 
 use super::Ledger;
 use super::leads::Leads;
+use crate::any_policy::Member;
+use crate::debt::{Charged, Debt};
+use crate::error::ExceedsCapacity;
 use crate::exact::Exact;
-use crate::holds::{Hold, Holding};
-use crate::limit::Limit;
+use crate::holds::{Committed, Hold, HoldVerdict};
 use crate::ordered_map::OrderedMap;
-use crate::policy::{Bucket, Policy, Taken};
+use crate::policy::{Bucket, Taken};
 use crate::refund::{Refund, RefundBasis, RefundEpoch};
-use crate::verdict::{Grant, Ticket};
+use crate::verdict::{Grant, Settled, Ticket, Verdict};
 
 /// The bytes that a hold counts, and those that the first one counts besides: no fewer than it
 /// takes where chunks have just grown, as with the seventeenth.
-const BYTES: usize = 96;
+const BYTES: usize = 112;
 const FIRST_BYTES: usize = 512;
 
 /// The holds that have not ended, and what else few limits have: it is apart to keep them small.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holds {
-    /// The permits of holds whose place the leads know, since nothing had been granted between the
-    /// grant and the hold; by their ends, then in the order in which they were made.
+    /// The permits of holds of buckets alone whose place the leads know; by their ends, then in the
+    /// order in which they were made.
     pub(super) led: OrderedMap<Place, u64>,
     /// All others.
     pub(super) others: OrderedMap<Place, Held>,
-    pub(super) leads: Leads,
+    /// Those of each limit, in order. Only buckets have any.
+    pub(super) leads: Vec<Leads>,
     /// The serial number below which grants may have started at other instants than their tickets
     /// name.
     pub(super) first_on_time: u64,
@@ -42,14 +47,26 @@ pub(super) struct Held {
     pub(super) epoch: RefundEpoch,
     /// The basis of a refund: until when, or parts and the number of parts in one permit.
     pub(super) rest: (u64, u64),
+    /// Set if the leads know its place, since nothing had been granted between the grant and the
+    /// hold.
+    is_led: bool,
 }
 
 /// A hold that ends.
 struct Ended {
     serial: u64,
     permits: u64,
-    /// `None` if the leads know its place.
+    /// `None` of buckets alone, whose leads know its place.
     refund: Option<Held>,
+}
+
+impl Ended {
+    const fn is_led(&self) -> bool {
+        match &self.refund {
+            None => true,
+            Some(held) => held.is_led,
+        }
+    }
 }
 
 impl Holds {
@@ -77,12 +94,12 @@ impl Holds {
 }
 
 impl Held {
-    const fn new(permits: u64, ticket: Ticket) -> Self {
+    const fn new(permits: u64, ticket: Ticket, is_led: bool) -> Self {
         let rest = match ticket.rest {
             RefundBasis::BusyUntil(until_ns) => (until_ns, 0),
             RefundBasis::Leftover { parts, parts_per_permit } => (parts, parts_per_permit),
         };
-        Self { permits, start_ns: ticket.start_ns, epoch: ticket.epoch, rest }
+        Self { permits, start_ns: ticket.start_ns, epoch: ticket.epoch, rest, is_led }
     }
 
     /// Returns the refund of `permits` at `now_ns`, where the limit's count is `epoch`.
@@ -97,47 +114,108 @@ impl Held {
     }
 }
 
-impl<P: Policy> Holding for Ledger<P> {
-    fn hold_grant(&mut self, now_ns: u64, grant: &Grant, end_ns: u64) -> Hold {
+impl Ledger {
+    /// Holds the permits of a grant that has started, until `end_ns`.
+    ///
+    /// Of the newest grant everything can come back. If others have been granted since, its excess
+    /// comes back as by a [refund](Self::refund).
+    pub fn hold_grant(&mut self, now_ns: u64, grant: &Grant, end_ns: u64) -> Hold {
         self.pass_to(now_ns);
         let (permits, ticket) = (grant.permits, grant.ticket);
         let serial = ticket.serial;
         if permits > 0 {
-            let is_newest = serial.saturating_add(1) == self.next_serial;
-            let is_led = is_newest && self.policy.is_bucket();
+            let is_led = serial.saturating_add(1) == self.next_serial;
+            let are_buckets = self.started.are_buckets();
+            let limits = self.policies().len();
             let holds = self.holds.get_or_insert_default();
             if is_led {
-                holds.leads.add(serial);
+                holds.leads.reserve_exact(limits.saturating_sub(holds.leads.len()));
+                holds.leads.resize(limits, Leads::default());
+                for (limit, leads) in self.started.as_slice().iter().zip(&mut holds.leads) {
+                    if limit.policy().is_bucket() {
+                        leads.add(serial);
+                    }
+                }
+            }
+            if is_led && are_buckets {
                 holds.led.insert((end_ns, serial), permits);
             } else {
-                holds.others.insert((end_ns, serial), Held::new(permits, ticket));
+                holds.others.insert((end_ns, serial), Held::new(permits, ticket, is_led));
             }
         }
         Hold { serial, permits, end_ns }
     }
 
-    fn end_hold(&mut self, now_ns: u64, hold: Hold, actual: u64) -> Option<u64> {
+    /// Ends a hold of which `actual` permits were used, at most all of them. Returns how many came
+    /// back, or `None` if it has ended before. Of several limits each takes back on its own, and the
+    /// fewest are returned.
+    pub fn end_hold(&mut self, now_ns: u64, hold: Hold, actual: u64) -> Option<u64> {
         self.pass_to(now_ns);
         let ended = self.holds.as_mut()?.remove((hold.end_ns, hold.serial))?;
         let unused = ended.permits.saturating_sub(actual);
-        let now_ns = self.latest_ns;
-        if self.policy.counts_in_flight() {
-            self.policy.release(&mut self.started, now_ns, ended.permits.min(actual));
-            self.policy.abort(&mut self.started, now_ns, unused);
-            self.booked = None;
-            self.note_return(unused);
-            self.drop_empty_holds();
-            return Some(unused);
-        }
-        Some(self.take_back(now_ns, &ended, unused))
+        let released = ended.permits.saturating_sub(unused);
+        Some(self.take_back(self.latest_ns, &ended, unused, released))
     }
 
-    fn next_end_ns(&self) -> Option<u64> {
+    /// Returns the instant at which the next hold ends by itself.
+    #[must_use]
+    pub fn next_end_ns(&self) -> Option<u64> {
         self.holds.as_ref()?.first().map(|(end_ns, _)| end_ns)
     }
-}
 
-impl<P: Policy> Ledger<P> {
+    /// Holds `permits` for `ttl_ns`, or denies them.
+    ///
+    /// A hold of zero permits always succeeds, and leaves no trace.
+    ///
+    /// # Errors
+    ///
+    /// [`ExceedsCapacity`] for more permits than could ever pass together.
+    pub fn try_hold(
+        &mut self,
+        now_ns: u64,
+        permits: u64,
+        ttl_ns: u64,
+    ) -> Result<HoldVerdict, ExceedsCapacity> {
+        Ok(match self.try_acquire(now_ns, permits)? {
+            Verdict::Granted(grant) => {
+                let end_ns = grant.start_ns.saturating_add(ttl_ns);
+                HoldVerdict::Held(self.hold_grant(now_ns, &grant, end_ns))
+            }
+            Verdict::Denied(denial) => HoldVerdict::Denied(denial),
+        })
+    }
+
+    /// Ends a hold that turned out to cost `actual` permits.
+    ///
+    /// Less comes back as far as the limit allows, more is [charged](Limit::charge). A limit that
+    /// counts operations in flight, and nothing else, charges nothing.
+    pub fn commit(&mut self, now_ns: u64, hold: Hold, actual: u64, debt: Debt) -> Committed {
+        let back = if hold.permits == 0 {
+            (self.clamp(now_ns) < hold.end_ns).then_some(0)
+        } else {
+            self.end_hold(now_ns, hold, actual.min(hold.permits))
+        };
+        let Some(permits) = back else {
+            return Committed::Late(self.charge(now_ns, actual, debt).unwrap_or_default());
+        };
+        Committed::InTime(match actual.checked_sub(hold.permits).and_then(NonZeroU64::new) {
+            None if actual == hold.permits => Settled::Even,
+            None => Settled::Back { permits },
+            Some(short) => match self.charge(now_ns, short.get(), debt) {
+                Ok(Charged { booked: permits, forgiven, .. }) => {
+                    Settled::Owed { permits, forgiven }
+                }
+                Err(_) => Settled::Even,
+            },
+        })
+    }
+
+    /// Ends a hold of which nothing was used. Returns how many permits came back, or `None` if it
+    /// has ended before.
+    pub fn cancel_hold(&mut self, now_ns: u64, hold: Hold) -> Option<u64> {
+        self.end_hold(now_ns, hold, 0)
+    }
+
     /// Returns this ledger as it is at `now_ns`, if a hold has ended since it was last used.
     pub(super) fn caught_up(&self, now_ns: u64) -> Option<Self> {
         let now_ns = self.clamp(now_ns);
@@ -173,108 +251,145 @@ impl<P: Policy> Ledger<P> {
     pub(super) fn expire_first(&mut self) {
         let Some(holds) = &mut self.holds else { return };
         let Some(place) = holds.first() else { return };
-        let Some(held) = holds.remove(place) else { return };
+        let Some(ended) = holds.remove(place) else { return };
         let (end_ns, _) = place;
-        if self.policy.counts_in_flight() {
-            // Its operation may have had its effect.
-            self.policy.release(&mut self.started, end_ns, held.permits);
-            self.note_return(held.permits);
-            self.drop_empty_holds();
-        } else {
-            self.take_back(end_ns, &held, held.permits);
-        }
+        // Its operation may have had its effect: one in flight is released, not aborted.
+        self.take_back(end_ns, &ended, ended.permits, ended.permits);
     }
 
-    /// Takes a grant that starts, in front of what comes back later.
-    pub(super) fn take_started(&mut self, taken: Taken) {
-        if let Some(holds) = &mut self.holds
-            && let Some(bucket) = self.policy.bucket(&self.started)
-        {
-            let start = Exact::at(taken.start_ns.into());
+    /// Takes a grant that starts, by all limits or by one of them, in front of what comes back
+    /// later.
+    pub(super) fn take_started(&mut self, only: Option<usize>, taken: Taken) {
+        let start = Exact::at(taken.start_ns.into());
+        let holds = self.holds.as_deref_mut();
+        for (leads, bucket) in leads_of_buckets(holds, self.started.as_slice()) {
             let keeps_fraction =
                 taken.is_promise() && bucket.tat.rounds_up_to_at_least(taken.start_ns.into());
-            holds.leads.follow(bucket, if keeps_fraction { start.min(bucket.tat) } else { start });
+            leads.follow(bucket, if keeps_fraction { start.min(bucket.tat) } else { start });
         }
-        self.policy.take(&mut self.started, taken);
+        self.started.take(only, taken);
     }
 
-    /// Follows a charge at the newest instant, which found the bucket as `before`.
-    pub(super) fn note_charge(&mut self, before: Option<Bucket>) {
-        if let (Some(holds), Some(before)) = (&mut self.holds, before) {
-            holds.leads.follow(before, Exact::at(self.latest_ns.into()));
+    /// Follows a charge of one limit at the newest instant, which found the buckets as `before`.
+    pub(super) fn note_charge(&mut self, at: usize, before: &[Option<Bucket>]) {
+        if let Some(holds) = &mut self.holds
+            && let (Some(leads), Some(Some(before))) = (holds.leads.get_mut(at), before.get(at))
+        {
+            leads.follow(*before, Exact::at(self.latest_ns.into()));
         }
     }
 
-    /// Returns the bucket, where there are holds.
-    pub(super) fn bucket_with_holds(&self) -> Option<Bucket> {
-        self.holds.as_ref()?;
-        self.policy.bucket(&self.started)
+    /// Returns the buckets, where there are holds: `None` for each other limit.
+    pub(super) fn buckets_with_holds(&self) -> Vec<Option<Bucket>> {
+        match self.holds {
+            None => Vec::new(),
+            Some(_) => self.started.as_slice().iter().map(Member::bucket).collect(),
+        }
     }
 
-    /// Follows a credit at the newest instant, which found the bucket as `before`.
-    pub(super) fn note_credit(&mut self, before: Option<Bucket>) {
-        let after = self.bucket_with_holds();
-        if let (Some(holds), Some(before), Some(after)) = (&mut self.holds, before, after) {
-            let back = before.pace.sub(before.tat, after.tat);
-            holds.leads.follow_credit(before, Exact::at(self.latest_ns.into()), back);
-        }
+    /// Follows a credit at the newest instant, which found the buckets as `before`.
+    pub(super) fn note_credit(&mut self, before: &[Option<Bucket>]) {
+        let now = Exact::at(self.latest_ns.into());
+        self.follow_buckets(before, |leads, before, after| {
+            leads.follow_credit(before, now, before.pace.sub(before.tat, after.tat));
+        });
     }
 
     /// Follows permits that came back without a hold, of the grant `serial` or of an unknown one.
-    pub(super) fn note_refund(&mut self, before: Option<Bucket>, serial: Option<u64>) {
+    pub(super) fn note_refund(&mut self, before: &[Option<Bucket>], serial: Option<u64>) {
         // No later term would have to stay where it is.
-        let is_newest = serial.is_some_and(|serial| serial.saturating_add(1) == self.next_serial);
-        let after = self.bucket_with_holds();
-        if let (Some(holds), Some(before), Some(after)) = (&mut self.holds, before, after)
-            && !is_newest
-        {
-            // Grants of the lock-free form were made before all holds.
-            let known = serial.filter(|&serial| serial < self.next_serial);
-            let back = after.pace.sub(before.tat, after.tat);
-            holds.leads.follow_return(after.pace, known.unwrap_or(0), back);
+        if serial.is_some_and(|serial| serial.saturating_add(1) == self.next_serial) {
+            return;
         }
+        // Grants of the lock-free form were made before all holds.
+        let known = serial.filter(|&serial| serial < self.next_serial).unwrap_or(0);
+        self.follow_buckets(before, |leads, before, after| {
+            leads.follow_return(after.pace, known, after.pace.sub(before.tat, after.tat));
+        });
     }
 
-    /// Follows a change of the numbers, which found the bucket as `before`.
-    pub(super) fn note_rebase(&mut self, before: Option<Bucket>) {
-        let after = self.bucket_with_holds();
-        let Some(holds) = &mut self.holds else { return };
-        match (before, after) {
-            (Some(before), Some(after)) if before.pace != after.pace => {
-                holds.leads.rescale(before.pace, after.pace);
+    /// Follows a change of the numbers, which found the buckets as `before`.
+    pub(super) fn note_rebase(&mut self, before: &[Option<Bucket>]) {
+        self.follow_buckets(before, |leads, before, after| {
+            if before.pace != after.pace {
+                leads.rescale(before.pace, after.pace);
             }
-            _ => {}
+        });
+    }
+
+    fn follow_buckets(
+        &mut self,
+        before: &[Option<Bucket>],
+        follow: impl Fn(&mut Leads, Bucket, Bucket),
+    ) {
+        let Some(holds) = &mut self.holds else { return };
+        let limits = self.started.as_slice().iter().zip(before);
+        for (leads, (limit, before)) in holds.leads.iter_mut().zip(limits) {
+            if let (Some(before), Some(after)) = (*before, limit.bucket()) {
+                follow(leads, before, after);
+            }
         }
     }
 
-    /// Takes back `unused` permits of a hold that ends at `now_ns`. Returns how many came back.
-    fn take_back(&mut self, now_ns: u64, ended: &Ended, unused: u64) -> u64 {
+    /// Takes back the `unused` permits of a hold that ends at `now_ns`. Returns how many came back
+    /// to every limit. In limits on operations in flight, so many are released, and the others
+    /// aborted.
+    fn take_back(&mut self, now_ns: u64, ended: &Ended, unused: u64, released: u64) -> u64 {
         let serial = ended.serial;
-        let bucket = self.policy.bucket(&self.started);
-        let back = if let Some(bucket) = bucket.filter(|_| ended.refund.is_none())
-            && let Some(holds) = &mut self.holds
-        {
-            let after = holds.leads.end(bucket, serial, bucket.pace.time_of(unused));
-            let back = bucket.pace.sub(bucket.tat, after.tat);
-            self.policy.set_bucket(&mut self.started, after);
-            // A part of the last permit may have been earned.
-            u64::try_from(bucket.pace.permits_begun_in(back)).unwrap_or(u64::MAX)
-        } else {
-            let refund = match &ended.refund {
-                Some(held) => held.refund(now_ns, unused, self.epoch),
-                // Its bucket is none any more: all comes back, or nothing.
-                None => Refund { returned: None, ..Refund::proven(now_ns, unused) },
+        // Without one its bucket is none any more, and nothing comes back.
+        let refund = ended.refund.map(|held| held.refund(now_ns, unused, self.epoch));
+        let known = Some(serial).filter(|serial| serial.saturating_add(1) != self.next_serial);
+        let (mut fewest, mut most) = (unused, 0);
+        let mut leads = self.holds.as_deref_mut().map(|holds| holds.leads.iter_mut());
+        for limit in self.started.as_mut_slice() {
+            let leads = leads.as_mut().and_then(Iterator::next);
+            let back = if limit.policy().counts_in_flight() {
+                limit.release(now_ns, released);
+                limit.abort(now_ns, ended.permits.saturating_sub(released));
+                unused
+            } else {
+                match (limit.bucket(), leads) {
+                    (Some(bucket), Some(leads)) if ended.is_led() => {
+                        let after = leads.end(bucket, serial, bucket.pace.time_of(unused));
+                        limit.set_bucket(after);
+                        let back = bucket.pace.sub(bucket.tat, after.tat);
+                        // A part of the last permit may have been earned.
+                        u64::try_from(bucket.pace.permits_begun_in(back)).unwrap_or(u64::MAX)
+                    }
+                    (before, leads) => {
+                        let refund = refund.filter(|_| unused > 0);
+                        let back = refund.map_or(0, |refund| limit.refund(refund).min(unused));
+                        if let (Some(leads), Some(known), Some(before), Some(after)) =
+                            (leads, known, before, limit.bucket())
+                        {
+                            let back = after.pace.sub(before.tat, after.tat);
+                            leads.follow_return(after.pace, known, back);
+                        }
+                        back
+                    }
+                }
             };
-            let back = match unused {
-                0 => 0,
-                _ => self.policy.refund(&mut self.started, refund).min(unused),
-            };
-            self.note_refund(bucket, Some(serial));
-            back
-        };
-        self.note_return(back);
+            fewest = fewest.min(back);
+            most = most.max(back);
+        }
+        if self.counts_in_flight() {
+            self.booked = None;
+        }
+        self.note_return(most);
         self.drop_empty_holds();
-        back
+        fewest
+    }
+
+    /// Follows the change of a limit to another policy, under which nothing of the holds so far
+    /// comes back: their permits may have left the limit before.
+    pub(super) fn note_other_policy(&mut self, at: usize) {
+        let Some(holds) = &mut self.holds else { return };
+        for held in holds.others.values_mut() {
+            held.is_led = false;
+        }
+        if let Some(leads) = holds.leads.get_mut(at) {
+            *leads = Leads::made_up_to(self.next_serial.saturating_sub(1));
+        }
     }
 
     fn drop_empty_holds(&mut self) {
@@ -284,4 +399,13 @@ impl<P: Policy> Ledger<P> {
             self.holds = is_needed.then(|| Box::new(Holds { first_on_time, ..Holds::default() }));
         }
     }
+}
+
+/// Returns the leads of each bucket, where there are holds.
+fn leads_of_buckets<'a>(
+    holds: Option<&'a mut Holds>,
+    limits: &'a [Member],
+) -> impl Iterator<Item = (&'a mut Leads, Bucket)> {
+    let leads = holds.into_iter().flat_map(|holds| holds.leads.iter_mut());
+    leads.zip(limits).filter_map(|(leads, limit)| Some((leads, limit.bucket()?)))
 }

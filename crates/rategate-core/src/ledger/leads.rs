@@ -76,14 +76,18 @@ impl Leads {
         self.newest = serial;
     }
 
+    /// Returns the leads of holds of which nothing can come back, up to the hold `newest`.
+    pub(super) fn made_up_to(newest: u64) -> Self {
+        Self { newest, made_up: newest, ..Self::default() }
+    }
+
     /// Follows a grant at `start`, before the bucket takes it.
     pub(super) fn follow(&mut self, Bucket { tat, pace }: Bucket, start: Exact) {
         let mut last = pace.sub(tat, self.total);
         let mut holds = self.open;
         while start >= last {
             let Some((_, gap)) = self.gaps.pop_last() else {
-                let newest = self.newest;
-                *self = Self { newest, made_up: newest, ..Self::default() };
+                *self = Self::made_up_to(self.newest);
                 return;
             };
             last = pace.add(last, gap.length());

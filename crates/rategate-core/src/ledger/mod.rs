@@ -1,4 +1,8 @@
-//! A policy's live limit: its state, its promised starts, and a clock that never goes back.
+//! A live limit: the states of one policy or several, promised starts, what is held, and a clock
+//! that never goes back.
+//!
+//! Time is an argument, and the clock is clamped: an older reading than the newest one seen counts
+//! as the newest. Going backwards therefore earns nothing twice.
 //!
 //! Grants whose start has come are folded into the state and are no longer known one by one. A
 //! promise of a later start stays on a list until then, so that it can be cancelled and a change
@@ -13,48 +17,56 @@
 //! New calls start after all promises, in the order of their requests. Only a cancelled call or a
 //! change of the limit leaves a free interval between promises. A later call may then start
 //! before a promise: at the first instant at which it and every promise after it conform to the
-//! policy.
+//! policies.
 
 mod foretold;
 mod holds;
 mod leads;
-mod limit;
 mod promises;
+mod requests;
+mod returns;
+mod waiters;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::fmt;
 
 use self::holds::Holds;
-use crate::limit::Limit;
-use crate::policy::{Policy, Taken};
-use crate::refund::{Refund, RefundEpoch};
-use crate::verdict::Grant;
+pub use self::returns::MAX_DEBT_PARTS;
+use crate::all_of::AllOf;
+use crate::any_policy::AnyPolicy;
+use crate::error::LimitError;
+use crate::members::Members;
+use crate::policy::Taken;
+use crate::refund::RefundEpoch;
 
-/// A live limit of one policy.
+/// A live limit, which its caller tells the time.
 #[derive(Clone, Debug)]
-pub struct Ledger<P: Policy> {
-    policy: P,
-    /// The state of all grants that have started.
-    started: P::State,
-    /// The state with the first promises taken, up to the newest booking. Absent before the first
+pub struct Ledger {
+    /// The limits with all grants that have started.
+    started: Members,
+    /// The limits with the first promises taken, up to the newest booking. Absent before the first
     /// promise, when `started` says the same, and after a cancel or a change until the next
     /// booking.
-    booked: Option<Box<Booked<P::State>>>,
+    booked: Option<Box<Booked>>,
     /// The grants that have not started, by start and then in the order of their requests.
     promises: VecDeque<Promise>,
     /// Permits of waiters whose start has come and who have not taken them.
     held: u64,
     /// Estimates that are held until the cost is known.
     holds: Option<Box<Holds>>,
-    /// The earliest instant at which a new call may start.
-    floor_ns: u64,
+    floor: Floor,
+    /// Set if any of the promises are a debt.
+    owes: bool,
     latest_ns: u64,
     next_serial: u64,
     /// The serial number below which grants were decided under other numbers.
     changed_from: u64,
     /// The serial number from which on all grants have been cancelled.
     undone_from: u64,
-    /// The count of the permits that have come back and of the changes of the numbers so far.
+    /// The count of the permits that have come back and of the changes of the numbers so far. Of
+    /// several limits it counts the most that came back to one of them: one ticket serves all.
     epoch: RefundEpoch,
     /// The instant by which the limit would have fully recovered after the last grant, had
     /// nothing come back. Until then earlier grants must be told apart from those of a newly
@@ -64,11 +76,11 @@ pub struct Ledger<P: Policy> {
     calm: u64,
 }
 
-/// A state with the first `promises` promises taken.
+/// Limits with the first `promises` promises taken.
 #[derive(Clone, Debug)]
-struct Booked<S> {
+struct Booked {
     promises: usize,
-    state: S,
+    limits: Members,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -76,41 +88,58 @@ struct Promise {
     serial: u64,
     taken: Taken,
     /// The floor before this promise was booked.
-    floor_ns: u64,
+    floor: Floor,
     /// Set if the permits are held from their start until the waiter takes them.
     is_provisional: bool,
-    /// Set if it is a part of a debt, and no caller waits for it.
-    is_owed: bool,
+    /// Set if it is a part of a debt, and no caller waits for it. Then it is one of this limit
+    /// alone.
+    owed_by: Option<usize>,
 }
 
-impl<P: Policy> Ledger<P> {
+/// The earliest instant at which a new call may start: not before `ns`, nor before what a limit
+/// owes by bookings whose serial numbers are within these.
+#[derive(Clone, Copy, Debug)]
+struct Floor {
+    ns: u64,
+    from: u64,
+    to: u64,
+}
+
+impl Floor {
+    /// Returns the floor of calls that come after a booking before the serial number `from`.
+    const fn new(ns: u64, from: u64) -> Self {
+        Self { ns, from, to: u64::MAX }
+    }
+}
+
+impl Ledger {
     /// Creates a fresh limit whose clock shows `now_ns`.
     #[must_use]
-    pub fn new(policy: P, now_ns: u64) -> Self {
-        let started = policy.fresh(now_ns);
-        Self::with_state(policy, started, now_ns)
+    pub fn new(limits: impl Into<AllOf>, now_ns: u64) -> Self {
+        Self::with_state(Members::fresh(&limits.into(), now_ns), now_ns)
     }
 
-    /// Creates a limit that continues from `state` at `now_ns`.
+    /// Creates a limit that continues from its state at `now_ns`.
     #[must_use]
-    pub fn with_state(policy: P, state: P::State, now_ns: u64) -> Self {
-        Self::resumed(policy, state, RefundEpoch::NONE, now_ns)
+    pub fn with_state(started: impl Into<Members>, now_ns: u64) -> Self {
+        Self::resumed(started, RefundEpoch::NONE, now_ns)
     }
 
-    /// Creates a limit that continues from `state` at `now_ns`, with the refund epoch `epoch`. It
+    /// Creates a limit that continues from its state at `now_ns`, with the refund epoch `epoch`. It
     /// serves callers that keep states without their ledgers; see
     /// [`Ledger::quiescent_state`].
     #[must_use]
-    pub fn resumed(policy: P, state: P::State, epoch: RefundEpoch, now_ns: u64) -> Self {
-        let busy_until_ns = policy.fresh_at_ns(&state).unwrap_or(0);
+    pub fn resumed(started: impl Into<Members>, epoch: RefundEpoch, now_ns: u64) -> Self {
+        let started = started.into();
+        let busy_until_ns = started.recovers_by_ns();
         Self {
-            policy,
-            started: state,
+            started,
             booked: None,
             promises: VecDeque::new(),
             held: 0,
             holds: None,
-            floor_ns: now_ns,
+            floor: Floor::new(now_ns, 1),
+            owes: false,
             latest_ns: now_ns,
             next_serial: 1,
             changed_from: 1,
@@ -121,24 +150,36 @@ impl<P: Policy> Ledger<P> {
         }
     }
 
-    /// Creates a limit that continues from `state` at `now_ns` and starts no new call before
+    /// Creates a limit that continues from its state at `now_ns` and starts no new call before
     /// `floor_ns`.
-    pub(crate) fn with_floor(policy: P, state: P::State, floor_ns: u64, now_ns: u64) -> Self {
+    pub(crate) fn with_floor(started: Members, floor_ns: u64, now_ns: u64) -> Self {
         // Tickets of the previous limit are no longer valid.
         let epoch = RefundEpoch::NONE.and_changed();
-        Self { floor_ns, epoch, ..Self::with_state(policy, state, now_ns) }
+        Self { floor: Floor::new(floor_ns, 1), epoch, ..Self::with_state(started, now_ns) }
     }
 
-    /// Returns the limit in force.
+    /// Returns the newest reading of the clock, including `now_ns`.
     #[must_use]
-    pub const fn policy(&self) -> &P {
-        &self.policy
+    pub fn clamp(&self, now_ns: u64) -> u64 {
+        self.latest_ns.max(now_ns)
     }
 
-    /// Returns the state without the promises.
+    /// Returns the policies in force, in order.
     #[must_use]
-    pub const fn state(&self) -> &P::State {
+    pub fn policies(&self) -> impl ExactSizeIterator<Item = AnyPolicy> + Clone {
+        self.started.policies()
+    }
+
+    /// Returns the limits without the promises.
+    #[must_use]
+    pub const fn limits(&self) -> &Members {
         &self.started
+    }
+
+    /// Returns the limits, without the promises.
+    #[must_use]
+    pub fn into_limits(self) -> Members {
+        self.started
     }
 
     /// Returns the number of promises whose start has not come.
@@ -147,17 +188,29 @@ impl<P: Policy> Ledger<P> {
         self.promises.len()
     }
 
-    /// Returns `true` if there are no promises, no holds and no held permits, so that state and
+    /// Writes the numbers in force: those of the policy, or a list.
+    ///
+    /// # Errors
+    ///
+    /// Those of the formatter.
+    pub fn fmt_policies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.started.only() {
+            Some(only) => fmt::Debug::fmt(&only.policy(), f),
+            None => f.debug_list().entries(self.policies()).finish(),
+        }
+    }
+
+    /// Returns `true` if there are no promises, no holds and no held permits, so that states and
     /// floor alone determine each decision.
     fn is_quiescent(&self) -> bool {
         self.promises.is_empty() && self.held == 0 && !self.has_holds()
     }
 
-    /// Returns the state with all promises taken, and the instant before which no new call
+    /// Returns the limits with all promises taken, and the instant before which no new call
     /// starts. Free intervals between promises are lost.
-    pub(crate) fn with_promises(&self) -> (P::State, u64) {
+    pub(crate) fn with_promises(&self) -> (Members, u64) {
         let last_ns = self.promises.back().map_or(0, |last| last.taken.start_ns);
-        (self.all_booked(), self.floor_ns.max(last_ns))
+        (self.all_booked(), self.floor_ns().max(last_ns))
     }
 
     /// Returns the clock's reading if this ledger differs from one created now only in what has
@@ -165,7 +218,7 @@ impl<P: Policy> Ledger<P> {
     pub(crate) fn pristine_at_ns(&self) -> Option<u64> {
         let is_fresh = self.is_quiescent()
             && self.booked.is_none()
-            && self.floor_ns <= self.latest_ns
+            && self.floor_ns() <= self.latest_ns
             && self.busy_until_ns <= self.latest_ns
             && (self.next_serial, self.undone_from, self.changed_from) == (1, 1, 1)
             && self.first_on_time() == 0
@@ -174,37 +227,37 @@ impl<P: Policy> Ledger<P> {
         is_fresh.then_some(self.latest_ns)
     }
 
-    /// Continues from a state that was kept elsewhere and decided on until `newest_ns`.
-    pub(crate) fn resume(&mut self, state: P::State, newest_ns: u64) {
+    /// Continues from states that were kept elsewhere and decided on until `newest_ns`.
+    pub(crate) fn resume(&mut self, started: Members, newest_ns: u64) {
         self.latest_ns = self.latest_ns.max(newest_ns);
-        self.started = state;
+        self.started = started;
         self.booked = None;
         self.calm = 0;
         self.note_grants();
     }
 
-    /// Returns the clock's reading at `now_ns` if the state alone decides from then on: there are
+    /// Returns the clock's reading at `now_ns` if the states alone decide from then on: there are
     /// no promises, and `patience` calls in a row have not needed one.
     pub(crate) fn at_rest(&mut self, now_ns: u64, patience: u64) -> Option<u64> {
         self.pass_to(now_ns);
         self.calm = self.calm.saturating_add(1);
-        let rests = self.is_quiescent() && self.floor_ns <= self.latest_ns;
+        let rests = self.is_quiescent() && self.floor_ns() <= self.latest_ns;
         if !rests {
             self.calm = 0;
         }
         (rests && self.calm >= patience).then_some(self.latest_ns)
     }
 
-    /// Returns the state if from `now_ns` on it alone determines each decision and refund.
+    /// Returns the limits if from `now_ns` on their states alone determine each decision and refund.
     ///
     /// That takes four things: there are no promises, the refund epoch is `epoch`, no grant has
-    /// started early, and once the state has fully recovered no earlier grant can be refunded.
-    pub fn quiescent_state(&mut self, epoch: RefundEpoch, now_ns: u64) -> Option<&P::State> {
+    /// started early, and once the states have fully recovered no earlier grant can be refunded.
+    pub fn quiescent_state(&mut self, epoch: RefundEpoch, now_ns: u64) -> Option<&Members> {
         self.pass_to(now_ns);
-        let rests = self.is_quiescent() && self.floor_ns <= self.latest_ns;
+        let rests = self.is_quiescent() && self.floor_ns() <= self.latest_ns;
         // After a change of the numbers a state may recover long before the earlier grants would
         // have let it.
-        let fresh_ns = self.policy.fresh_at_ns(&self.started).unwrap_or(u64::MAX);
+        let fresh_ns = self.started.fresh_at_ns().unwrap_or(u64::MAX);
         let is_complete = self.busy_until_ns <= fresh_ns.max(self.latest_ns);
         // No ticket may name a later start than the real one.
         let on_time = self.first_on_time() == 0;
@@ -216,8 +269,8 @@ impl<P: Policy> Ledger<P> {
     pub fn is_as_fresh(&mut self, now_ns: u64) -> bool {
         self.pass_to(now_ns);
         self.is_quiescent()
-            && self.floor_ns <= self.latest_ns
-            && self.policy.is_as_fresh(&self.started, self.latest_ns)
+            && self.floor_ns() <= self.latest_ns
+            && self.started.is_as_fresh(self.latest_ns)
     }
 
     /// Returns `true` if at `now_ns` the limit can be evicted: neither a decision nor the refund
@@ -226,21 +279,7 @@ impl<P: Policy> Ledger<P> {
         self.pass_to(now_ns);
         self.is_quiescent()
             && self.busy_until_ns <= self.latest_ns
-            && self.policy.is_as_fresh(&self.started, self.latest_ns)
-    }
-
-    /// Takes back started permits for which the caller has no grant, and returns how many came
-    /// back.
-    ///
-    /// These are at most as many as the limit has granted and not yet earned again; see
-    /// [`Policy::credit`]. Promises are [cancelled](Limit::cancel) instead.
-    pub fn credit(&mut self, now_ns: u64, permits: u64) -> u64 {
-        self.pass_to(now_ns);
-        let before = self.bucket_with_holds();
-        let back = self.policy.credit(&mut self.started, self.latest_ns, permits).min(permits);
-        self.note_credit(before);
-        self.note_return(back);
-        back
+            && self.started.is_as_fresh(self.latest_ns)
     }
 
     /// Returns the instant from which no decision can tell this limit from a fresh one if no
@@ -261,11 +300,10 @@ impl<P: Policy> Ledger<P> {
         }
         let now_ns = self.clamp(now_ns);
         if self.promises.is_empty() {
-            let fresh_ns = self.policy.fresh_at_ns(&self.started)?;
-            return Some(fresh_ns.max(self.floor_ns).max(now_ns));
+            return Some(self.started.fresh_at_ns()?.max(self.floor_ns()).max(now_ns));
         }
         let (booked, floor_ns) = self.with_promises();
-        Some(self.policy.fresh_at_ns(&booked)?.max(floor_ns).max(now_ns))
+        Some(booked.fresh_at_ns()?.max(floor_ns).max(now_ns))
     }
 
     /// Returns the refund epoch: the count of what has come back and changed so far.
@@ -274,24 +312,13 @@ impl<P: Policy> Ledger<P> {
         self.epoch
     }
 
-    /// Returns the serial number of the next booking.
-    pub(crate) const fn next_serial(&self) -> u64 {
-        self.next_serial
-    }
-
     /// Leaves serial numbers out, so that the next booking has this one, or a later one.
     pub fn skip_serials_to(&mut self, serial: u64) {
         self.next_serial = self.next_serial.max(serial);
     }
 
-    /// Sets the refund epoch to that of the others in a set of limits.
-    pub(crate) const fn set_epoch(&mut self, epoch: RefundEpoch) {
-        self.epoch = epoch;
-    }
-
-    /// Records a change of a limit's numbers: what earlier tickets say about this limit no longer
-    /// holds.
-    pub(crate) fn note_change(&mut self) {
+    /// Records a change of the numbers: what earlier tickets say no longer holds.
+    fn note_change(&mut self) {
         self.epoch = self.epoch.and_changed();
     }
 
@@ -299,71 +326,72 @@ impl<P: Policy> Ledger<P> {
     fn note_grants(&mut self) {
         let fresh_ns = match &self.booked {
             Some(booked) if booked.promises == self.promises.len() => {
-                self.policy.fresh_at_ns(&booked.state)
+                booked.limits.recovers_by_ns()
             }
-            _ if self.promises.is_empty() => self.policy.fresh_at_ns(&self.started),
-            _ => self.policy.fresh_at_ns(&self.all_booked()),
+            _ if self.promises.is_empty() => self.started.recovers_by_ns(),
+            _ => self.all_booked().recovers_by_ns(),
         };
-        let fresh_ns = fresh_ns.unwrap_or(0);
         self.busy_until_ns = self.busy_until_ns.max(fresh_ns);
     }
 
-    /// Takes back permits for which it has been proven that the limit is then as if they had
-    /// never been taken.
-    pub(crate) fn restore(&mut self, now_ns: u64, permits: u64) {
-        self.pass_to(now_ns);
-        self.apply(Refund::proven(self.latest_ns, permits), None);
-    }
-
-    /// Returns the number of permits that [`Limit::refund`] would take back.
-    pub(crate) fn refundable(&self, now_ns: u64, grant: &Grant, permits: u64) -> u64 {
-        let mut after = self.clone();
-        after.refund(now_ns, grant, permits)
-    }
-
-    /// Takes back permits of the grant `serial`, or of an unknown one.
-    fn apply(&mut self, refund: Refund, serial: Option<u64>) -> u64 {
-        let before = self.bucket_with_holds();
-        let permits = self.policy.refund(&mut self.started, refund).min(refund.permits);
-        self.note_refund(before, serial);
-        self.note_return(permits);
-        permits
-    }
-
-    /// Records permits that have come back to the started state.
+    /// Records permits that have come back to the started states.
     fn note_return(&mut self, permits: u64) {
         if permits > 0 {
             self.epoch = self.epoch.and_returned(permits);
-            // A call may now fit before a promise.
-            self.booked = None;
-            self.floor_ns = self.latest_ns;
+            self.note_room();
         }
     }
 
-    /// Puts `policy` into force at `now_ns`. A bucket keeps what it has left, everything else keeps
-    /// what is used, and promises are kept.
-    pub fn reconfigure(&mut self, now_ns: u64, policy: P) {
-        self.pass_to(now_ns);
-        let before = self.bucket_with_holds();
-        policy.rebase(&mut self.started, &self.policy, self.latest_ns);
-        if policy != self.policy {
-            self.changed_from = self.next_serial;
-        }
-        self.policy = policy;
-        self.note_rebase(before);
-        self.note_change();
-        // A call under the new limit may fit before a promise of the old one.
+    /// Records that a call may now fit before a promise.
+    fn note_room(&mut self) {
         self.booked = None;
-        self.floor_ns = self.latest_ns;
+        self.floor = Floor::new(self.latest_ns, self.next_serial);
     }
 
-    /// Drops all state and all promises, as if the limit were created at `now_ns`.
-    pub fn restart(&mut self, now_ns: u64) {
-        self.restart_as(now_ns, self.policy.clone());
+    /// Puts other numbers into force at `now_ns`, for each policy those in its place. A bucket
+    /// keeps what it has left, everything else keeps what is used, and promises are kept. Another
+    /// policy begins as used up as the one before it was.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::OtherPolicy`] unless they [can follow](AllOf::can_follow). Nothing changes in
+    /// that case.
+    pub fn reconfigure(&mut self, now_ns: u64, limits: impl Into<AllOf>) -> Result<(), LimitError> {
+        let limits = limits.into();
+        limits.can_follow(self.policies())?;
+        self.pass_to(now_ns);
+        let before = self.buckets_with_holds();
+        let now_ns = self.latest_ns;
+        let mut others = Vec::new();
+        for (at, (member, policy)) in self.started.as_mut_slice().iter_mut().zip(limits).enumerate()
+        {
+            let in_force = member.policy();
+            if in_force != policy {
+                member.change(policy, now_ns);
+                self.changed_from = self.next_serial;
+                others.extend((policy.tag() != in_force.tag()).then_some(at));
+            }
+        }
+        for at in others {
+            self.note_other_policy(at);
+        }
+        self.note_rebase(&before);
+        self.note_change();
+        self.note_room();
+        Ok(())
     }
 
-    /// Drops all state and all promises, and continues with `policy` from `now_ns` on.
-    pub fn restart_as(&mut self, now_ns: u64, policy: P) {
+    /// Drops all state and all promises, as if the limit were created at `now_ns`. Returns `true`
+    /// if that changes anything observable.
+    pub fn restart(&mut self, now_ns: u64) -> bool {
+        let was_used = !self.is_as_fresh(now_ns);
+        let limits = self.policies().collect::<AllOf>();
+        self.restart_as(now_ns, limits);
+        was_used
+    }
+
+    /// Drops all state and all promises, and continues with other numbers from `now_ns` on.
+    pub fn restart_as(&mut self, now_ns: u64, limits: impl Into<AllOf>) {
         let now_ns = self.clamp(now_ns);
         let (next_serial, epoch) = (self.next_serial, self.epoch.and_changed());
         let (undone_from, changed_from, busy_until_ns) =
@@ -372,7 +400,7 @@ impl<P: Policy> Ledger<P> {
         let provisional = self.promises.iter().filter(|promise| promise.is_provisional);
         let held = provisional
             .fold(self.held, |held, promise| held.saturating_add(promise.taken.permits.get()));
-        let fresh = Self::new(policy, now_ns);
+        let fresh = Self::new(limits, now_ns);
         *self =
             Self { held, next_serial, changed_from, undone_from, epoch, busy_until_ns, ..fresh };
     }

@@ -22,11 +22,10 @@
 //! That of the policy, to the nanosecond: a decision on a value is the same as on its state.
 //!
 //! ```
-//! use rategate_core::concurrent::HasLockFree;
+//! use rategate_core::any_policy::AnyPolicy;
 //! use rategate_core::gcra::Gcra;
-//! use rategate_core::packed::Packed;
 //!
-//! let numbers: Packed = Gcra::per_second(3).burst(2).packed().unwrap();
+//! let numbers = AnyPolicy::from(Gcra::per_second(3).burst(2)).packed().unwrap();
 //! let fresh = numbers.full_at(1_000);
 //! let (used, leftover) = numbers.decide(fresh, 1_000, 2).unwrap().unwrap();
 //! assert_eq!(leftover.permits(), 0);
@@ -41,9 +40,10 @@ mod cells;
 
 use core::num::NonZeroU64;
 
-pub(crate) use self::borders::Borders;
-pub(crate) use self::bucket::Bucket;
-pub(crate) use self::cells::Cells;
+use self::borders::Borders;
+use self::bucket::Bucket;
+use self::cells::Cells;
+use crate::any_policy::{AnyPolicy, Member};
 use crate::debt::{Charged, Debt};
 use crate::leftover::Leftover;
 
@@ -65,18 +65,6 @@ enum Form {
 }
 
 impl Packed {
-    pub(crate) const fn of_bucket(bucket: Bucket) -> Self {
-        Self(Form::Bucket(bucket))
-    }
-
-    pub(crate) const fn of_borders(borders: Borders) -> Self {
-        Self(Form::Borders(borders))
-    }
-
-    pub(crate) const fn of_cells(cells: Cells) -> Self {
-        Self(Form::Cells(cells))
-    }
-
     /// Returns the numbers as plain words, which fit atomics.
     #[must_use]
     pub const fn to_fields(self) -> [u64; 5] {
@@ -262,5 +250,59 @@ impl Packed {
             Form::Cells(cells) => cells.capacity(),
             Form::Borders(borders) => borders.capacity(),
         }
+    }
+}
+
+impl AnyPolicy {
+    /// Returns the numbers by which a table packs states of this policy into a part of a word, if
+    /// it can.
+    #[must_use]
+    pub fn packed(&self) -> Option<Packed> {
+        Some(Packed(match self {
+            Self::Gcra(policy) => Form::Bucket(Bucket::of(policy)?),
+            Self::FixedWindow(policy) => Form::Cells(Cells::of_window(policy)?),
+            Self::SlidingLog(policy) => Form::Cells(Cells::of_log(policy)?),
+            Self::Calendar(policy) => Form::Borders(Borders::of(policy)?),
+            _ => return None,
+        }))
+    }
+}
+
+impl Member {
+    /// Returns the state packed into a part of a word, if it fits.
+    #[must_use]
+    pub fn pack(&self, now_ns: u64) -> Option<u64> {
+        match self {
+            Self::Gcra(policy, state) => Bucket::of(policy)?.pack(state, now_ns),
+            Self::FixedWindow(policy, state) => {
+                Cells::of_window(policy)?.pack_window(state, now_ns, policy)
+            }
+            Self::SlidingLog(policy, state) => {
+                Cells::of_log(policy)?.pack_log(state, now_ns, policy)
+            }
+            Self::Calendar(policy, state) => Borders::of(policy)?.pack(state, now_ns, policy),
+            _ => None,
+        }
+    }
+
+    /// Returns the limit of this policy that a packed value stands for.
+    #[must_use]
+    pub fn unpack(policy: AnyPolicy, value: u64, now_ns: u64) -> Option<Self> {
+        Some(match policy {
+            AnyPolicy::Gcra(policy) => {
+                Self::Gcra(policy, Bucket::of(&policy)?.unpack(value, now_ns, &policy))
+            }
+            AnyPolicy::FixedWindow(policy) => {
+                let state = Cells::of_window(&policy)?.unpack_window(value, now_ns, &policy);
+                Self::FixedWindow(policy, state)
+            }
+            AnyPolicy::SlidingLog(policy) => {
+                Self::SlidingLog(policy, Cells::of_log(&policy)?.unpack_log(value, now_ns))
+            }
+            AnyPolicy::Calendar(policy) => {
+                Self::Calendar(policy, Borders::of(&policy)?.unpack(value, now_ns, &policy))
+            }
+            _ => return None,
+        })
     }
 }

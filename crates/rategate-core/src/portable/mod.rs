@@ -34,7 +34,6 @@
 //! use std::time::Duration;
 //!
 //! use rategate_core::ledger::Ledger;
-//! use rategate_core::limit::Limit;
 //! use rategate_core::portable::RestoreContext;
 //! use rategate_core::saved::restore;
 //! use rategate_core::sliding_log::SlidingLog;
@@ -45,12 +44,11 @@
 //! let saved = limit.save(900);
 //!
 //! // 300 ns later, on a clock that shows 5000.
-//! let limit = restore(&log, &saved, RestoreContext { now_ns: 5_000, elapsed_ns: 300 })?;
+//! let limit = restore(log, &saved, RestoreContext { now_ns: 5_000, elapsed_ns: 300 })?;
 //! assert_eq!(limit.peek(5_000, 1)?, Some(500));
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 
-use alloc::vec::Vec;
 use core::error::Error;
 use core::fmt;
 
@@ -60,12 +58,9 @@ pub use self::words::{Moment, Reader, RestoreContext, Writer};
 use crate::error::LimitError;
 use crate::policy::Policy;
 
-/// A policy that can be written as plain words.
-///
-/// Every policy of this crate can. A custom policy uses a tag of 1000 or more, and implements the
-/// four methods with [`Writer`] and [`Reader`].
+/// A policy in plain words.
 pub trait Portable: Policy {
-    /// Returns the policy's tag. Those below 1000 belong to this crate and never change.
+    /// Returns the policy's tag, which never changes.
     fn tag(&self) -> u16;
 
     /// Writes the numbers of the limit.
@@ -199,46 +194,4 @@ fn policy_of(tag: u16) -> &'static str {
         tag::SLOW_START..=tag::LAST_SLOW_START => "slow start of some policy",
         _ => "one that is not known here",
     }
-}
-
-/// A policy with its numbers, in words.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Numbers {
-    /// The policy's tag.
-    pub tag: u16,
-    /// The policy's numbers.
-    pub words: Vec<u64>,
-}
-
-impl Numbers {
-    /// Reads the policy.
-    ///
-    /// # Errors
-    ///
-    /// [`WordsError`] if the words are not a policy, or are one of another kind than `P`.
-    pub fn policy<P: Portable>(&self) -> Result<P, WordsError> {
-        let mut reader = Reader::new(&self.words, RestoreContext { now_ns: 0, elapsed_ns: 0 });
-        let policy = P::read_numbers(self.tag, &mut reader)?;
-        reader.end()?;
-        Ok(policy)
-    }
-}
-
-/// Returns the numbers of a limit in words.
-#[must_use]
-pub fn numbers_of<P: Portable>(policy: &P) -> Numbers {
-    let mut words = Writer::new(0);
-    policy.write_numbers(&mut words);
-    Numbers { tag: policy.tag(), words: words.into_words() }
-}
-
-/// Appends a key's state at `now_ns` to `words`.
-///
-/// Many states may be saved for one instant, one after the other, while calls continue.
-pub fn save_state<P: Portable>(policy: &P, state: &P::State, now_ns: u64, words: &mut Vec<u64>) {
-    let mut writer = Writer::onto(core::mem::take(words), now_ns);
-    // A table's key has no pending promise.
-    writer.word(0);
-    policy.write_state(state, &mut writer);
-    *words = writer.into_words();
 }

@@ -79,7 +79,7 @@ impl Writer {
         Self::onto(Vec::new(), now_ns)
     }
 
-    pub(super) const fn onto(words: Vec<u64>, now_ns: u64) -> Self {
+    pub(crate) const fn onto(words: Vec<u64>, now_ns: u64) -> Self {
         Self { words, now_ns }
     }
 

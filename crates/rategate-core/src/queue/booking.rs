@@ -2,13 +2,13 @@
 
 use super::waiter_slab::{NONE, Waiting};
 use super::{Booked, Outcome, Queue, Wakes};
-use crate::provisional::Provisional;
+use crate::ledger::Ledger;
 use crate::verdict::Refusal;
 
-impl<W, L: Provisional> Queue<W, L> {
+impl<W> Queue<W> {
     pub(super) fn serve_one(
         &mut self,
-        limit: &mut L,
+        limit: &mut Ledger,
         now_ns: u64,
         wakes: &mut impl Wakes<W>,
     ) -> bool {
@@ -77,7 +77,7 @@ impl<W, L: Provisional> Queue<W, L> {
     /// could have come in time.
     pub(super) fn expire_one(
         &mut self,
-        limit: &mut L,
+        limit: &mut Ledger,
         now_ns: u64,
         wakes: &mut impl Wakes<W>,
     ) -> bool {
@@ -94,7 +94,7 @@ impl<W, L: Provisional> Queue<W, L> {
     ///
     /// If that waiter was in the way of all others, they may start from now on, and not since
     /// they joined.
-    pub(super) fn block_starts_before(&self, limit: &mut L, now_ns: u64) {
+    pub(super) fn block_starts_before(&self, limit: &mut Ledger, now_ns: u64) {
         if self.booked.is_empty() {
             limit.pass_to(now_ns);
         }
@@ -103,7 +103,7 @@ impl<W, L: Provisional> Queue<W, L> {
     /// Books the next unknown start, or finds that it will never come.
     ///
     /// Returns `true` if there may be another one to book.
-    pub(super) fn book_next(&mut self, limit: &mut L, wakes: &mut impl Wakes<W>) -> bool {
+    pub(super) fn book_next(&mut self, limit: &mut Ledger, wakes: &mut impl Wakes<W>) -> bool {
         let slot = self.next_to_book();
         let Some(&Waiting { requested_ns, permits, .. }) = self.waiter_slab.at(slot) else {
             return false;
@@ -171,7 +171,7 @@ impl<W, L: Provisional> Queue<W, L> {
     }
 
     /// Withdraws the starts that only guessed the order of classes.
-    pub(super) fn unbook_ahead(&mut self, limit: &mut L) {
+    pub(super) fn unbook_ahead(&mut self, limit: &mut Ledger) {
         if self.ahead.take().is_some() {
             // None of them has come by the limit's own clock.
             let now_ns = limit.clamp(0);
@@ -182,7 +182,7 @@ impl<W, L: Provisional> Queue<W, L> {
     }
 
     /// Withdraws the last booked start.
-    pub(super) fn unbook_last(&mut self, limit: &mut L, now_ns: u64) -> bool {
+    pub(super) fn unbook_last(&mut self, limit: &mut Ledger, now_ns: u64) -> bool {
         let Some(Booked { slot, grant }) = self.booked.pop_back() else { return false };
         limit.cancel(now_ns, grant.ticket);
         self.waiter_slab.set_booked(slot, false);
@@ -190,7 +190,7 @@ impl<W, L: Provisional> Queue<W, L> {
     }
 
     /// Withdraws a waiter's start, if it is booked. Those behind it will be booked anew.
-    pub(super) fn unbook_from(&mut self, limit: &mut L, now_ns: u64, slot: u32) {
+    pub(super) fn unbook_from(&mut self, limit: &mut Ledger, now_ns: u64, slot: u32) {
         self.unbook_ahead(limit);
         let is_at = |booked: Option<&Booked>| booked.is_some_and(|booked| booked.slot == slot);
         if is_at(self.booked.back()) {

@@ -9,7 +9,7 @@ use core::num::NonZeroU64;
 
 use super::{Queue, Wakes};
 use crate::error::ExceedsCapacity;
-use crate::provisional::Provisional;
+use crate::ledger::Ledger;
 use crate::verdict::{Denial, Grant, Verdict};
 
 /// The number of waiters up to which a stale forecast is always made anew.
@@ -17,8 +17,8 @@ const FEW: u32 = 16;
 
 /// A copy of the limit in which all waiters are booked, as far as they have been.
 #[derive(Debug)]
-pub(super) struct Forecast<L> {
-    pub(super) limit: L,
+pub(super) struct Forecast {
+    pub(super) limit: Ledger,
     /// `true` if a waiter has started later than forecast.
     is_stale: bool,
     /// The number of starts that have come since it was made, and of starts that it reported.
@@ -26,9 +26,9 @@ pub(super) struct Forecast<L> {
     reported: u32,
 }
 
-impl<W, L: Provisional> Queue<W, L> {
+impl<W> Queue<W> {
     /// Forecasts the starts of all waiters, as far as they can be known.
-    pub(super) fn forecast_all(&mut self, limit: &L, wakes: &mut impl Wakes<W>) {
+    pub(super) fn forecast_all(&mut self, limit: &Ledger, wakes: &mut impl Wakes<W>) {
         if self.forecast.as_ref().is_some_and(|forecast| {
             forecast.is_stale
                 && (forecast.reported <= FEW || forecast.settled >= forecast.reported.div_ceil(8))
@@ -73,10 +73,10 @@ impl<W, L: Provisional> Queue<W, L> {
     /// waits for an act that no clock foretells.
     pub fn behind_all<T>(
         &mut self,
-        limit: &mut L,
+        limit: &mut Ledger,
         now_ns: u64,
         wakes: &mut impl Wakes<W>,
-        decide: impl FnOnce(&mut L, u64) -> T,
+        decide: impl FnOnce(&mut Ledger, u64) -> T,
     ) -> Option<T> {
         if self.waiter_slab.waiting > 0 && self.is_held(limit, wakes) {
             return None;
@@ -92,18 +92,16 @@ impl<W, L: Provisional> Queue<W, L> {
         Some(decide(&mut forecast.limit, now_ns))
     }
 
-    /// Promises `permits` the first start behind all waiters, as [`Limit::reserve`] does.
+    /// Promises `permits` the first start behind all waiters, as [`Ledger::reserve`] does.
     ///
     /// Returns `None` if a waiter waits for an act that no clock foretells.
     ///
-    /// [`Limit::reserve`]: crate::limit::Limit::reserve
-    ///
     /// # Errors
     ///
-    /// Those of `Limit::reserve`.
+    /// Those of [`Ledger::reserve`].
     pub fn reserve(
         &mut self,
-        limit: &mut L,
+        limit: &mut Ledger,
         now_ns: u64,
         permits: u64,
         max_wait_ns: Option<u64>,

@@ -11,7 +11,6 @@
 //! roused before its start: it runs, waits for the instant by itself, and takes.
 
 use super::{Queue, WaiterId, Wakes};
-use crate::provisional::Provisional;
 
 /// The delay of a start up to which a roused head is not roused again.
 const SLIGHTLY_NS: u64 = 10_000;
@@ -56,7 +55,7 @@ impl Head {
     }
 }
 
-impl<W, L: Provisional> Queue<W, L> {
+impl<W> Queue<W> {
     /// Wakes the head of the queue by [`Wakes::roused`] if its start is `by_ns` or before.
     ///
     /// This happens once for each start. The waiter then runs when its start comes, and takes

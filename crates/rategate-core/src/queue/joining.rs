@@ -5,16 +5,16 @@ use core::num::NonZeroU64;
 use super::waiter_slab::NONE;
 use super::{Joined, Outcome, Queue, QueueRejection, Request, WaiterId, Wakes, WhenFull};
 use crate::fair::ClassId;
-use crate::provisional::Provisional;
+use crate::ledger::Ledger;
 use crate::verdict::Refusal;
 
-impl<W, L: Provisional> Queue<W, L> {
+impl<W> Queue<W> {
     /// Returns `true` if the limit would grant a new caller at once.
     ///
     /// Returns an error if it never will, or not in time.
     pub(super) fn can_start_now(
         &self,
-        limit: &L,
+        limit: &Ledger,
         now_ns: u64,
         permits: NonZeroU64,
         max_wait_ns: Option<u64>,
@@ -50,7 +50,7 @@ impl<W, L: Provisional> Queue<W, L> {
     /// Returns its waiter if it is in time.
     pub(super) fn check_in_class_order(
         &mut self,
-        limit: &mut L,
+        limit: &mut Ledger,
         now_ns: u64,
         Request { permits, max_wait_ns, class, .. }: Request,
         rejection: QueueRejection,
@@ -82,7 +82,7 @@ impl<W, L: Provisional> Queue<W, L> {
 
     pub(super) fn enqueue(
         &mut self,
-        limit: &mut L,
+        limit: &mut Ledger,
         now_ns: u64,
         permits: NonZeroU64,
         Request { max_wait_ns, class, .. }: Request,
@@ -109,7 +109,7 @@ impl<W, L: Provisional> Queue<W, L> {
     /// Evicts waiters until a caller that has to wait fits, or refuses the caller.
     pub(super) fn ensure_capacity(
         &mut self,
-        limit: &mut L,
+        limit: &mut Ledger,
         now_ns: u64,
         class: ClassId,
         permits: NonZeroU64,
@@ -127,7 +127,7 @@ impl<W, L: Provisional> Queue<W, L> {
     }
 
     /// Withdraws the start booked for a waiter that is about to leave the queue.
-    pub(super) fn unbook_slot(&mut self, limit: &mut L, now_ns: u64, slot: u32) {
+    pub(super) fn unbook_slot(&mut self, limit: &mut Ledger, now_ns: u64, slot: u32) {
         if self.takes(limit) {
             self.note_leaving(slot);
         } else {

@@ -1,6 +1,6 @@
 //! A wait queue before a limit: first come, first granted.
 //!
-//! A queue stands before a [`Limit`] and keeps its waiters in order of joining, each with its
+//! A queue stands before a [`Ledger`] and keeps its waiters in order of joining, each with its
 //! permits and joining time. It neither reads a clock nor wakes threads: its owner passes the
 //! time and performs the wake-ups that it reports.
 //!
@@ -88,8 +88,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use core::num::NonZeroU64;
 
 use crate::fair::{ClassId, Rounds, TooManyClasses};
-use crate::limit::{self, Limit};
-use crate::provisional::Provisional;
+use crate::ledger::Ledger;
 use crate::verdict;
 
 pub use self::bounds::{MAX_WAITERS, QueueBounds, WhenFull};
@@ -113,7 +112,7 @@ mod waiter_slab;
 
 /// The waiters for a limit's permits, in order of joining, with a handle to wake each.
 #[derive(Debug)]
-pub struct Queue<W, L> {
+pub struct Queue<W> {
     waiter_slab: WaiterSlab<W>,
     /// The booked starts, in order: in the limit, or in a forecast where waiters take.
     booked: VecDeque<Booked>,
@@ -138,7 +137,7 @@ pub struct Queue<W, L> {
     head: Option<Head>,
     /// The starts reported to waiters that keep their own time; `None` if none could be reported.
     reported_starts: BTreeMap<u32, Option<u64>>,
-    forecast: Option<Forecast<L>>,
+    forecast: Option<Forecast>,
     grace: Grace,
     /// The number of grants not yet collected, and the time of the last one.
     undelivered: u32,
@@ -151,7 +150,7 @@ struct Booked {
     grant: verdict::Grant,
 }
 
-impl<W, L: Provisional> Queue<W, L> {
+impl<W> Queue<W> {
     /// Returns an empty queue with one class, of weight 1.
     #[must_use]
     pub fn new(bounds: QueueBounds) -> Self {
@@ -293,7 +292,7 @@ impl<W, L: Provisional> Queue<W, L> {
     /// [`QueueRejection`]. Nothing is taken in that case.
     pub fn join(
         &mut self,
-        limit: &mut L,
+        limit: &mut Ledger,
         now_ns: u64,
         request: Request,
         waiter: impl FnOnce() -> W,
@@ -301,7 +300,10 @@ impl<W, L: Provisional> Queue<W, L> {
     ) -> Result<Joined, QueueRejection> {
         let now_ns = limit.clamp(now_ns);
         let Request { permits, max_wait_ns, .. } = request;
-        let Some(permits) = NonZeroU64::new(permits) else { return Ok(nothing(limit, now_ns)) };
+        let Some(permits) = NonZeroU64::new(permits) else {
+            // No waiter is in the way of a request for nothing.
+            return Ok(Joined::Granted(limit.nothing(now_ns)));
+        };
         if max_wait_ns.is_some() {
             self.book_all(limit, wakes);
         }
@@ -342,7 +344,7 @@ impl<W, L: Provisional> Queue<W, L> {
     ///
     /// Each may [take](Self::take) its permits, or is granted them at its own start. Ends the
     /// waits whose deadlines have come. Then works out the start of the new head.
-    pub fn serve(&mut self, limit: &mut L, now_ns: u64, wakes: &mut impl Wakes<W>) {
+    pub fn serve(&mut self, limit: &mut Ledger, now_ns: u64, wakes: &mut impl Wakes<W>) {
         self.serve_some(limit, now_ns, usize::MAX, wakes);
         // The order among classes is not known as long as others may join.
         if self.is_changed && !self.deadlines.is_empty() && !self.has_classes() {
@@ -355,7 +357,7 @@ impl<W, L: Provisional> Queue<W, L> {
     /// may remain.
     pub fn serve_some(
         &mut self,
-        limit: &mut L,
+        limit: &mut Ledger,
         now_ns: u64,
         max: usize,
         wakes: &mut impl Wakes<W>,
@@ -398,7 +400,7 @@ impl<W, L: Provisional> Queue<W, L> {
     /// [served](Self::serve) at `now_ns`.
     pub fn leave(
         &mut self,
-        limit: &mut L,
+        limit: &mut Ledger,
         now_ns: u64,
         waiter_id: &WaiterId,
         wakes: &mut impl Wakes<W>,
@@ -441,7 +443,7 @@ impl<W, L: Provisional> Queue<W, L> {
     /// foretells.
     ///
     /// That is so while a waiter waits for such an act. Books all other waiters.
-    pub fn is_held(&mut self, limit: &mut L, wakes: &mut impl Wakes<W>) -> bool {
+    pub fn is_held(&mut self, limit: &mut Ledger, wakes: &mut impl Wakes<W>) -> bool {
         self.book_all(limit, wakes);
         self.has_unbooked()
     }
@@ -455,7 +457,7 @@ impl<W, L: Provisional> Queue<W, L> {
     /// Where waiters take, it is the earliest possible instant; those before may come late.
     pub fn due_ns(
         &mut self,
-        limit: &mut L,
+        limit: &mut Ledger,
         waiter_id: &WaiterId,
         wakes: &mut impl Wakes<W>,
     ) -> Option<u64> {
@@ -497,7 +499,7 @@ impl<W, L: Provisional> Queue<W, L> {
     /// Books all waiters, as far as their starts can be known.
     ///
     /// The next decision of the limit then comes behind them: [`behind_all`](Self::behind_all).
-    pub fn book_all(&mut self, limit: &mut L, wakes: &mut impl Wakes<W>) {
+    pub fn book_all(&mut self, limit: &mut Ledger, wakes: &mut impl Wakes<W>) {
         if self.takes(limit) {
             if self.ahead.is_some() {
                 self.drop_forecast();
@@ -519,7 +521,7 @@ impl<W, L: Provisional> Queue<W, L> {
     ///
     /// Call this before the limit is changed, or is credited permits, at `now_ns`, at which the
     /// queue must have been served. Afterwards the queue has to be [served](Self::serve) again.
-    pub fn unbook(&mut self, limit: &mut L, now_ns: u64) {
+    pub fn unbook(&mut self, limit: &mut Ledger, now_ns: u64) {
         self.is_changed = true;
         if self.takes(limit) {
             self.drop_forecast();
@@ -530,7 +532,7 @@ impl<W, L: Provisional> Queue<W, L> {
     }
 
     /// Ends all waits.
-    pub fn close(&mut self, limit: &mut L, now_ns: u64, wakes: &mut impl Wakes<W>) {
+    pub fn close(&mut self, limit: &mut Ledger, now_ns: u64, wakes: &mut impl Wakes<W>) {
         self.unbook(limit, now_ns);
         self.close_due(limit, now_ns);
         while let Some(slot) = self.waiter_slab.any_waiter() {
@@ -545,9 +547,4 @@ impl<W, L: Provisional> Queue<W, L> {
     fn has_unbooked(&self) -> bool {
         self.waiter_slab.class_queues().iter().any(|class_queue| class_queue.unbooked != NONE)
     }
-}
-
-/// Returns a grant of no permits, for which no waiter is in the way.
-fn nothing<L: Limit>(limit: &L, now_ns: u64) -> Joined {
-    Joined::Granted(limit::nothing(limit, now_ns))
 }

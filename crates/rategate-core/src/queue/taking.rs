@@ -17,13 +17,13 @@ use super::head::Head;
 use super::waiter_slab::{Due, NONE, Waiting};
 use super::{Outcome, Queue, WaiterId, Wakes};
 use crate::fair::ClassId;
-use crate::provisional::Provisional;
+use crate::ledger::Ledger;
 use crate::verdict::{Grant, Refusal, Ticket};
 
-impl<W, L: Provisional> Queue<W, L> {
+impl<W> Queue<W> {
     /// Returns `true` if waiters take, instead of being granted an instant.
     #[must_use]
-    pub fn takes(&self, limit: &L) -> bool {
+    pub fn takes(&self, limit: &Ledger) -> bool {
         !self.promises_instants && !limit.keeps_schedule()
     }
 
@@ -36,7 +36,7 @@ impl<W, L: Provisional> Queue<W, L> {
     /// The queue has to be [served](Self::serve) before and afterwards.
     pub fn take(
         &mut self,
-        limit: &mut L,
+        limit: &mut Ledger,
         now_ns: u64,
         waiter_id: &WaiterId,
         mut waiter: impl FnMut() -> W,
@@ -75,7 +75,7 @@ impl<W, L: Provisional> Queue<W, L> {
 
     fn take_due(
         &mut self,
-        limit: &mut L,
+        limit: &mut Ledger,
         now_ns: u64,
         slot: u32,
         due: &Due,
@@ -102,7 +102,7 @@ impl<W, L: Provisional> Queue<W, L> {
     /// Returns `None` if it has started, or was cancelled.
     pub fn wait_for_promise(
         &mut self,
-        limit: &mut L,
+        limit: &mut Ledger,
         now_ns: u64,
         requested_ns: u64,
         grant: &Grant,
@@ -134,7 +134,7 @@ impl<W, L: Provisional> Queue<W, L> {
     /// Returns `true` if more may remain.
     pub(super) fn serve_taking(
         &mut self,
-        limit: &mut L,
+        limit: &mut Ledger,
         now_ns: u64,
         max: usize,
         wakes: &mut impl Wakes<W>,
@@ -147,7 +147,7 @@ impl<W, L: Provisional> Queue<W, L> {
         (0..max).all(|_| self.serve_head(limit, now_ns, wakes))
     }
 
-    fn serve_head(&mut self, limit: &mut L, now_ns: u64, wakes: &mut impl Wakes<W>) -> bool {
+    fn serve_head(&mut self, limit: &mut Ledger, now_ns: u64, wakes: &mut impl Wakes<W>) -> bool {
         let slot = self.first_waiting();
         let before = self.head.filter(|head| head.slot == slot);
         if let Some(head) = before
@@ -199,7 +199,7 @@ impl<W, L: Provisional> Queue<W, L> {
 
     fn make_due(
         &mut self,
-        limit: &mut L,
+        limit: &mut Ledger,
         now_ns: u64,
         slot: u32,
         promised_ns: u64,
@@ -243,7 +243,7 @@ impl<W, L: Provisional> Queue<W, L> {
     }
 
     /// Withdraws the provisional grants of waiters that have not taken in time.
-    pub(super) fn withdraw_overdue(&mut self, limit: &mut L, now_ns: u64) {
+    pub(super) fn withdraw_overdue(&mut self, limit: &mut Ledger, now_ns: u64) {
         while let Some(&slot) = self.due.front() {
             let Some((due, _)) = self.waiter_slab.due(slot) else { break };
             if due.woken_ns.saturating_add(self.grace.ns()) > now_ns {
@@ -262,7 +262,7 @@ impl<W, L: Provisional> Queue<W, L> {
     }
 
     /// Frees what a due waiter reserves: its permits, or its promise before the start.
-    fn release_hold(&mut self, limit: &mut L, now_ns: u64, slot: u32, due: &Due) {
+    fn release_hold(&mut self, limit: &mut Ledger, now_ns: u64, slot: u32, due: &Due) {
         let Some(index) = self.due.iter().position(|&known| known == slot) else { return };
         self.due.remove(index);
         let is_promise = |ticket: Ticket| limit.cancel(now_ns, ticket);
@@ -287,7 +287,7 @@ impl<W, L: Provisional> Queue<W, L> {
     }
 
     /// Returns a waiter to the head of the queue, behind those that came too late before it.
-    fn rejoin(&mut self, limit: &mut L, now_ns: u64, slot: u32, due: &Due, waiter: W) {
+    fn rejoin(&mut self, limit: &mut Ledger, now_ns: u64, slot: u32, due: &Due, waiter: W) {
         if self.takes(limit) {
             self.drop_forecast();
         } else {
@@ -309,7 +309,7 @@ impl<W, L: Provisional> Queue<W, L> {
     /// Frees the slot of a waiter that is due, or whose grant was withdrawn.
     ///
     /// Returns `true` if there was one.
-    pub(super) fn leave_due(&mut self, limit: &mut L, now_ns: u64, slot: u32) -> bool {
+    pub(super) fn leave_due(&mut self, limit: &mut Ledger, now_ns: u64, slot: u32) -> bool {
         let Some((due, _)) = self.waiter_slab.due(slot) else { return false };
         self.release_hold(limit, now_ns, slot, &due);
         self.credit_class(&due);
@@ -319,7 +319,7 @@ impl<W, L: Provisional> Queue<W, L> {
     }
 
     /// Ends all due waits. Their permits are free again.
-    pub(super) fn close_due(&mut self, limit: &mut L, now_ns: u64) {
+    pub(super) fn close_due(&mut self, limit: &mut Ledger, now_ns: u64) {
         while let Some(&slot) = self.due.front() {
             let Some((due, _)) = self.waiter_slab.due(slot) else { break };
             self.release_hold(limit, now_ns, slot, &due);

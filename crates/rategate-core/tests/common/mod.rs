@@ -5,11 +5,13 @@ pub(crate) mod queued;
 #[cfg_attr(rategate_without_atomics, allow(dead_code, reason = "one file uses a part"))]
 pub(crate) mod with_lock_free;
 
+use std::borrow::Borrow;
 use std::time::Duration;
 
 use fastrand::Rng;
-use rategate_core::any_policy::{AnyPolicy, AnyTimed};
+use rategate_core::any_policy::{AnyPolicy, Member};
 use rategate_core::error::ExceedsCapacity;
+use rategate_core::ledger::Ledger;
 use rategate_core::rate::Rate;
 use rategate_core::share::Share;
 use rategate_core::slow_start::SlowStart;
@@ -21,10 +23,57 @@ pub(crate) const S: u64 = 1_000_000_000;
 
 pub(crate) type Answer = Result<Verdict, ExceedsCapacity>;
 
+/// A policy or a state, as a part of a limit.
+pub(crate) trait Part: Sized {
+    fn of(limit: &Member) -> Option<&Self>;
+}
+
+macro_rules! parts {
+    ($($name:ident: $policy:ty, $state:ty;)*) => {
+        $(impl Part for $policy {
+            fn of(limit: &Member) -> Option<&Self> {
+                if let Member::$name(policy, _) = limit { Some(policy) } else { None }
+            }
+        }
+
+        impl Part for $state {
+            fn of(limit: &Member) -> Option<&Self> {
+                if let Member::$name(_, state) = limit { Some(state) } else { None }
+            }
+        })*
+    };
+}
+
+parts! {
+    Gcra: rategate_core::gcra::Gcra, rategate_core::gcra::State;
+    SlidingLog: rategate_core::sliding_log::SlidingLog, rategate_core::sliding_log::State;
+    FixedWindow: rategate_core::fixed_window::FixedWindow, rategate_core::fixed_window::State;
+    Pacer: rategate_core::pacer::Pacer, rategate_core::pacer::State;
+    TwoTimeline: rategate_core::two_timeline::TwoTimeline, rategate_core::two_timeline::State;
+    WarmUp: rategate_core::warm_up::WarmUp, rategate_core::warm_up::State;
+    BackfillPool: rategate_core::backfill_pool::BackfillPool, rategate_core::backfill_pool::State;
+    AdaptiveConcurrency: rategate_core::adaptive::AdaptiveConcurrency, rategate_core::adaptive::State;
+    AdaptiveRate: rategate_core::adaptive::AdaptiveRate, rategate_core::adaptive::RateState;
+    Concurrency: rategate_core::concurrency::Concurrency, rategate_core::concurrency::State;
+    CommitLog: rategate_core::commit_log::CommitLog, rategate_core::commit_log::State;
+    Calendar: rategate_core::calendar::Calendar, rategate_core::calendar::State;
+    SlowStart: SlowStart, rategate_core::slow_start::State;
+}
+
+/// Returns the policy, or the state, of a limit that is not several.
+pub(crate) fn part<T: Part>(limit: &impl Borrow<Ledger>) -> &T {
+    T::of(limit.borrow().limits().only().expect("one limit")).expect("of this policy")
+}
+
+/// Returns the policy in force of a limit that is not several.
+pub(crate) fn policy(limit: &impl Borrow<Ledger>) -> AnyPolicy {
+    limit.borrow().limits().only().expect("one limit").policy()
+}
+
 /// Returns a limit with a slow start of random small numbers.
-pub(crate) fn slowed(policy: impl Into<AnyTimed>, random: &mut Rng) -> AnyPolicy {
+pub(crate) fn slowed(policy: impl Into<AnyPolicy>, random: &mut Rng) -> AnyPolicy {
     let period = Duration::from_nanos(random.choice([1, 30, 200, 1_000]).unwrap());
-    let slow = SlowStart::new(policy.into(), period).unwrap();
+    let slow = SlowStart::new(policy, period).unwrap();
     slow.with_first_share(Share::percent(random.u8(1..=100))).into()
 }
 

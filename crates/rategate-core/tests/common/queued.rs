@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use rategate_core::provisional::Provisional;
+use rategate_core::ledger::Ledger;
 use rategate_core::queue::{
     Joined, LeaveOutcome, Outcome, Queue, QueueBounds, QueueRejection, Request, WaiterId, Wakes,
 };
@@ -30,25 +30,25 @@ impl Wakes<u32> for Woken {
 pub(crate) type Starts = BTreeMap<u32, (u64, u64)>;
 
 /// The queue, its limit, and the starts it has granted so far.
-pub(crate) struct Queued<L> {
-    pub(crate) limit: L,
-    pub(crate) queue: Queue<u32, L>,
+pub(crate) struct Queued {
+    pub(crate) limit: Ledger,
+    pub(crate) queue: Queue<u32>,
     pub(crate) woken: Woken,
     pub(crate) waiter_ids: BTreeMap<u32, (WaiterId, u64)>,
     pub(crate) starts: Starts,
     pub(crate) in_order: Vec<u32>,
 }
 
-impl<L: Provisional> Queued<L> {
+impl Queued {
     /// Returns a queue whose waiters start at their promised instants, however late they are.
-    pub(crate) fn new(limit: L) -> Self {
+    pub(crate) fn new(limit: Ledger) -> Self {
         let mut queued = Self::taking(limit);
         queued.queue.set_promises_instants(true);
         queued
     }
 
     /// Returns a queue whose waiters take, if the limit bounds starts.
-    pub(crate) fn taking(limit: L) -> Self {
+    pub(crate) fn taking(limit: Ledger) -> Self {
         Self {
             limit,
             queue: Queue::new(QueueBounds::default()),

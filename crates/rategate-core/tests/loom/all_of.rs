@@ -10,13 +10,11 @@ use std::time::Duration;
 
 use loom::sync::Mutex;
 use loom::thread;
-use rategate_core::all_of::AllOfLedger;
 use rategate_core::any_policy::AnyPolicy;
-use rategate_core::concurrent::all_of::Bundle;
-use rategate_core::concurrent::{Concurrent, LockFree, LockFreeVerdict};
+use rategate_core::concurrent::{Fast, LockFreeVerdict};
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
-use rategate_core::limit::Limit;
+use rategate_core::ledger::Ledger;
 use rategate_core::rate::Rate;
 use rategate_core::refund::RefundEpoch;
 use rategate_core::verdict::{Denial, Grant, Verdict};
@@ -75,8 +73,8 @@ struct Model {
 }
 
 struct Shared {
-    lock_free: Bundle,
-    limit: Mutex<AllOfLedger>,
+    lock_free: Fast,
+    limit: Mutex<Ledger>,
 }
 
 fn gcra(slice_ns: u64, burst: u64) -> AnyPolicy {
@@ -131,7 +129,7 @@ impl Shared {
         }
         let mut limit = self.limit.lock().unwrap();
         if let Change(at_ns, policies) = act {
-            limit.change(&self.lock_free, || at_ns, &model.policies[policies]).unwrap();
+            limit.change(&self.lock_free, || at_ns, model.policies[policies].as_slice()).unwrap();
             return Some(Event { act, locked: true, grant: None, observed: Observed::SectionDone });
         }
         limit.seal(&self.lock_free);
@@ -176,11 +174,7 @@ fn of_grant(grant: &Grant) -> Observed {
 }
 
 /// Applies the action to the limits alone and returns their result.
-fn requested(
-    limit: &mut AllOfLedger,
-    act: Act,
-    newest: Option<Grant>,
-) -> (Observed, Option<Grant>) {
+fn requested(limit: &mut Ledger, act: Act, newest: Option<Grant>) -> (Observed, Option<Grant>) {
     match act {
         Try(at_ns, permits) => match limit.try_acquire(at_ns, permits).unwrap() {
             Verdict::Granted(grant) => (of_grant(&grant), Some(grant)),
@@ -203,11 +197,11 @@ struct History {
     before: Vec<Event>,
     threads: Vec<Vec<Event>>,
     after: Vec<Event>,
-    limit: AllOfLedger,
+    limit: Ledger,
 }
 
 fn play(model: &Arc<Model>) -> History {
-    let mut limit = AllOfLedger::new(model.policies[0].iter().copied(), START_NS);
+    let mut limit = Ledger::new(model.policies[0].as_slice(), START_NS);
     let lock_free = limit.lock_free(START_NS);
     let shared = Arc::new(Shared { lock_free, limit: Mutex::new(limit) });
     let before = shared.play(model, &model.before);
@@ -249,7 +243,7 @@ impl Model {
         builder.check(move || {
             counted.fetch_add(1, Ordering::Relaxed);
             let History { before, threads, after, limit } = play(&model);
-            let mut plain = AllOfLedger::new(model.policies[0].iter().copied(), START_NS);
+            let mut plain = Ledger::new(model.policies[0].as_slice(), START_NS);
             for event in &before {
                 assert!(explains(&model, &mut plain, event), "alone: {event:?}");
             }
@@ -267,10 +261,10 @@ impl Model {
 }
 
 /// Applies the event to the limits alone. Returns `true` if the result is the same.
-fn explains(model: &Model, plain: &mut AllOfLedger, event: &Event) -> bool {
+fn explains(model: &Model, plain: &mut Ledger, event: &Event) -> bool {
     let observed = match event.act {
         Change(at_ns, policies) => {
-            plain.reconfigure(at_ns, &model.policies[policies]).unwrap();
+            plain.reconfigure(at_ns, model.policies[policies].as_slice()).unwrap();
             Observed::SectionDone
         }
         act => requested(plain, act, event.grant).0,
@@ -285,9 +279,9 @@ fn explains(model: &Model, plain: &mut AllOfLedger, event: &Event) -> bool {
 /// limits alone explain, with their final state.
 fn has_an_order(
     model: &Model,
-    plain: &AllOfLedger,
+    plain: &Ledger,
     threads: &[&[Event]],
-    end: (&[Event], &AllOfLedger),
+    end: (&[Event], &Ledger),
 ) -> bool {
     if threads.iter().all(|events| events.is_empty()) {
         let (after, limit) = end;
@@ -306,7 +300,7 @@ fn has_an_order(
 
 /// Returns the clock, the permits left, and when how many could start: of all limits, and of each
 /// alone.
-fn state(limit: &AllOfLedger) -> (u64, Vec<(u64, Option<u64>)>) {
+fn state(limit: &Ledger) -> (u64, Vec<(u64, Option<u64>)>) {
     let latest_ns = limit.clamp(0);
     let seen = [0, 5, 40, 150, 700, 5_000].map(|later_ns| {
         let at_ns = latest_ns + later_ns;
@@ -348,7 +342,7 @@ fn quick_a_denial_takes_from_none() {
 fn quick_clocks_apart_count_as_one() {
     for late_ns in [199, 150] {
         let late = [Try(late_ns, 1), Try(late_ns + 100, 1)];
-        model(&[&[window(1, 100)]], &[], &[&[Try(200, 1)], &late]).linearises();
+        model(&[&[window(1, 100); 2]], &[], &[&[Try(200, 1)], &late]).linearises();
     }
 }
 
@@ -357,7 +351,7 @@ fn quick_clocks_apart_count_as_one() {
 fn quick_a_slot_is_used_again_under_the_eyes_of_others() {
     for observed in [Try(230, 1), Peek(230)] {
         let tries = [Try(200, 1), Try(220, 1)];
-        model(&[&[gcra(100, 3)]], &[Try(190, 1)], &[&[observed], &tries]).linearises();
+        model(&[&[gcra(100, 3); 2]], &[Try(190, 1)], &[&[observed], &tries]).linearises();
     }
 }
 
@@ -368,7 +362,7 @@ fn quick_a_slot_is_used_again_under_the_eyes_of_others() {
 #[test]
 fn quick_slots_run_out_and_come_back() {
     let mut model =
-        model(&[&[gcra(1_000, 2)]], &[], &[&[Try(200, 1)], &[Try(200, 1)], &[Try(200, 1)]]);
+        model(&[&[gcra(1_000, 2); 2]], &[], &[&[Try(200, 1)], &[Try(200, 1)], &[Try(200, 1)]]);
     model.after = vec![Try(2_000, 1), Try(3_000, 1), Try(4_000, 1)];
     model.falls_back = true;
     model.preemptions = 1;
@@ -378,20 +372,20 @@ fn quick_slots_run_out_and_come_back() {
 /// A try that overlaps a sealing is in the ledgers, or it has not happened.
 #[test]
 fn quick_sealing_loses_and_invents_nothing() {
-    model(&[&[gcra(1_000, 2)]], &[], &[&[Try(200, 1)], &[LockedSection(200)]]).linearises();
+    model(&[&[gcra(1_000, 2); 2]], &[], &[&[Try(200, 1)], &[LockedSection(200)]]).linearises();
 }
 
 /// A sealing and opening rewrites the slot in force, with the same state and a later clock.
 #[test]
 fn quick_a_cell_opened_again_is_another() {
     let section = [LockedSection(160), Try(310, 1)];
-    model(&[&[window(2, 150)]], &[Try(140, 1)], &[&[Try(145, 1)], &section]).linearises();
+    model(&[&[window(2, 150); 2]], &[Try(140, 1)], &[&[Try(145, 1)], &section]).linearises();
 }
 
 /// The numbers of one configuration never meet the state of another.
 #[test]
 fn quick_new_numbers_are_never_mixed_with_old_ones() {
-    let policies: [&[AnyPolicy]; 2] = [&[gcra(1_000, 1)], &[gcra(300, 3)]];
+    let policies: [&[AnyPolicy]; 2] = [&[gcra(1_000, 1); 2], &[gcra(300, 3); 2]];
     for observed in [Try(200, 1), Peek(200)] {
         model(&policies, &[Try(150, 1)], &[&[observed], &[Change(200, 1)]]).linearises();
     }
@@ -401,7 +395,7 @@ fn quick_new_numbers_are_never_mixed_with_old_ones() {
 #[test]
 fn quick_what_comes_back_is_judged_by_the_grant() {
     let (one, two) = ([Try(200, 2), Refund(250)], [Try(210, 1), Refund(260)]);
-    let mut model = model(&[&[gcra(100, 4)]], &[Try(190, 1)], &[&one, &two]);
+    let mut model = model(&[&[gcra(100, 4); 2]], &[Try(190, 1)], &[&one, &two]);
     model.preemptions = 1;
     model.linearises();
 }
@@ -419,7 +413,7 @@ fn quick_tries_fall_back_to_the_ledgers() {
 #[test]
 fn full_three_threads_near_the_burst() {
     let tries = [&[Try(300, 1), Try(310, 1)][..], &[Try(290, 1)], &[Try(350, 1)]];
-    let mut model = model(&[&[gcra(100, 3)]], &[], &tries);
+    let mut model = model(&[&[gcra(100, 3); 2]], &[], &tries);
     model.falls_back = true;
     model.preemptions = 1;
     model.linearises();
@@ -427,7 +421,7 @@ fn full_three_threads_near_the_burst() {
 
 #[test]
 fn full_two_threads_try_and_a_third_changes_the_numbers() {
-    let policies: [&[AnyPolicy]; 2] = [&[gcra(1_000, 1)], &[gcra(10, 2)]];
+    let policies: [&[AnyPolicy]; 2] = [&[gcra(1_000, 1); 2], &[gcra(10, 2); 2]];
     let tries = [&[Try(200, 1)][..], &[Try(190, 1)], &[Change(200, 1)]];
     let mut model = model(&policies, &[], &tries);
     model.preemptions = 1;
@@ -437,7 +431,7 @@ fn full_two_threads_try_and_a_third_changes_the_numbers() {
 #[test]
 fn full_one_limit_alone_with_three_preemptions() {
     let tries = [Try(200, 1), Try(210, 1), Peek(220)];
-    let mut model = model(&[&[gcra(100, 2)]], &[], &[&tries, &tries]);
+    let mut model = model(&[&[gcra(100, 2); 2]], &[], &[&tries, &tries]);
     model.preemptions = 3;
     model.linearises();
 }

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use rategate_core::concurrent::HasLockFree;
+use rategate_core::any_policy::AnyPolicy;
 use rategate_core::gcra::Gcra;
-use rategate_core::policy::Policy;
 use rategate_core::rate::Rate;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 
 use crate::model::Act::{Back, Change, Peek, TakeBatch, Try};
-use crate::model::{Act, History, Model};
+use crate::model::{self, Act, History, Model};
 use crate::oracle::{Batches, Plain};
 
 fn rate(slice_ns: u64) -> Rate {
@@ -24,16 +23,8 @@ fn average(slice_ns: u64) -> TwoTimeline {
     TwoTimeline::new(rate(slice_ns), Mode::Average, None)
 }
 
-fn model<P: Policy + HasLockFree>(policies: &[P], before: &[Act], threads: &[&[Act]]) -> Model<P> {
-    Model {
-        policies: policies.to_vec(),
-        start_ns: 100,
-        before: before.to_vec(),
-        threads: threads.iter().map(|acts| acts.to_vec()).collect(),
-        falls_back: false,
-        may_lose: false,
-        preemptions: 2,
-    }
+fn model(policies: &[impl Into<AnyPolicy> + Copy], before: &[Act], threads: &[&[Act]]) -> Model {
+    model::model(policies, 100, before, threads)
 }
 
 /// A full bucket stays full: its words would look the same if the values did not continue.
@@ -41,10 +32,10 @@ fn model<P: Policy + HasLockFree>(policies: &[P], before: &[Act], threads: &[&[A
 fn quick_a_bucket_never_mixes_its_numbers() {
     let policies = [gcra(10, 3), gcra(1_000, 2), gcra(100_000, 1)];
     let changes = [Change(200, 1), Change(200, 2)];
-    model(&policies, &[], &[&[Try(200), Try(200)], &changes]).linearises::<Plain<Gcra>>();
+    model(&policies, &[], &[&[Try(200), Try(200)], &changes]).linearises::<Plain>();
     let policies = [gcra(1_000, 1), gcra(10, 1), gcra(300, 3)];
     for observed in [Try(200), Peek(200)] {
-        model(&policies, &[Try(200)], &[&[observed], &changes]).linearises::<Plain<Gcra>>();
+        model(&policies, &[Try(200)], &[&[observed], &changes]).linearises::<Plain>();
     }
 }
 
@@ -53,7 +44,7 @@ fn quick_a_bucket_never_mixes_its_numbers() {
 fn quick_who_sees_a_bucket_changed_sees_its_numbers() {
     let policies = [gcra(1_000, 1), gcra(10, 2), gcra(300, 3)];
     let tries = [&[Try(200)][..], &[Try(200)], &[Change(200, 2)]];
-    model(&policies, &[Change(150, 1)], &tries).linearises::<Plain<Gcra>>();
+    model(&policies, &[Change(150, 1)], &tries).linearises::<Plain>();
 }
 
 /// The first operation of each configuration is its base. The peek after both changes shows which
@@ -63,9 +54,9 @@ fn quick_a_schedule_never_mixes_its_numbers() {
     let policies = [average(100), average(200), average(1_000), average(400)];
     let before = [Try(100), Change(150, 1)];
     let changes = [Change(150, 2), Change(150, 3), Peek(260)];
-    model(&policies, &before, &[&[Try(260)], &changes]).linearises::<Plain<TwoTimeline>>();
-    model(&policies, &before, &[&[Try(160)], &changes[..2]]).linearises::<Plain<TwoTimeline>>();
-    model(&policies, &before, &[&[Peek(160)], &changes[..2]]).linearises::<Plain<TwoTimeline>>();
+    model(&policies, &before, &[&[Try(260)], &changes]).linearises::<Plain>();
+    model(&policies, &before, &[&[Try(160)], &changes[..2]]).linearises::<Plain>();
+    model(&policies, &before, &[&[Peek(160)], &changes[..2]]).linearises::<Plain>();
 }
 
 #[test]
@@ -74,7 +65,7 @@ fn quick_who_sees_a_schedule_changed_sees_its_numbers() {
     let tries = [&[Try(260)][..], &[Try(270)], &[Change(150, 2)]];
     let mut model = model(&policies, &[Try(100), Change(150, 1)], &tries);
     model.preemptions = 1;
-    model.linearises::<Plain<TwoTimeline>>();
+    model.linearises::<Plain>();
 }
 
 /// An addition by the cached clock to other numbers is undone.
@@ -86,11 +77,11 @@ fn quick_an_addition_to_changed_numbers_is_taken_back() {
     let drain = [Act::TryMany(10_000, 10_000), Change(10_000, 1), Change(10_400, 0), Try(10_401)];
     let mut model = model(&policies, &[Try(10_000)], &[&[Try(10_000)], &drain]);
     model.may_lose = true;
-    model.linearises::<Plain<TwoTimeline>>();
+    model.linearises::<Plain>();
 }
 
 /// Checks for `ceil((W + tau) / T)` permits in any window, of those that were used.
-fn assert_ceiling(story: &History<Gcra>) {
+fn assert_ceiling(story: &History) {
     let (slice_ns, burst) = (100, 4);
     let starts = story.starts();
     for (first, from_ns) in starts.iter().enumerate() {
@@ -159,5 +150,5 @@ fn full_a_limiter_changed_twice_in_place() {
         model(&policies, &[], &[&[Try(200), Try(210)], &[Change(200, 1), Change(205, 2)]]);
     model.falls_back = true;
     model.preemptions = 3;
-    model.linearises::<Plain<Gcra>>();
+    model.linearises::<Plain>();
 }

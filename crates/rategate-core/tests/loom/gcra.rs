@@ -6,31 +6,23 @@ use rategate_core::gcra::Gcra;
 use rategate_core::rate::Rate;
 
 use crate::model::Act::{LockedSection, Peek, Remaining, Set, Try, TryMany};
-use crate::model::{Act, History, Model};
+use crate::model::{self, Act, History, Model};
 use crate::oracle::Plain;
 
-type Oracle = Plain<Gcra>;
+type Oracle = Plain;
 
 /// Returns a bucket that earns one permit each `slice_ns`.
 fn gcra(slice_ns: u64, burst: u64) -> Gcra {
     Gcra::new(Rate::new(1, Duration::from_nanos(slice_ns)).unwrap(), burst).unwrap()
 }
 
-fn model(policies: &[Gcra], before: &[Act], threads: &[&[Act]]) -> Model<Gcra> {
-    Model {
-        policies: policies.to_vec(),
-        start_ns: 100,
-        before: before.to_vec(),
-        threads: threads.iter().map(|acts| acts.to_vec()).collect(),
-        falls_back: false,
-        may_lose: false,
-        preemptions: 2,
-    }
+fn model(policies: &[Gcra], before: &[Act], threads: &[&[Act]]) -> Model {
+    model::model(policies, 100, before, threads)
 }
 
 /// Checks for `ceil((W + tau) / T)` permits in any window, for each span from one grant to
 /// another.
-fn assert_ceiling(story: &History<Gcra>, slice_ns: u64, burst: u64) {
+fn assert_ceiling(story: &History, slice_ns: u64, burst: u64) {
     let starts = story.starts();
     for (first, from_ns) in starts.iter().enumerate() {
         for (last, to_ns) in starts.iter().enumerate().skip(first) {

@@ -6,12 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use loom::sync::Mutex;
 use loom::thread;
-use rategate_core::concurrent::{
-    BatchVerdict, Concurrent, HasLockFree, LockFree, LockFreeVerdict, PermitBatch,
-};
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::concurrent::{BatchVerdict, Fast, LockFreeVerdict, PermitBatch};
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
-use rategate_core::policy::Policy;
 use rategate_core::verdict::Verdict;
 
 use crate::oracle::Oracle;
@@ -78,9 +75,9 @@ pub(crate) enum Observed {
 
 /// The policies, threads and actions of one model.
 #[derive(Clone, Debug)]
-pub(crate) struct Model<P> {
+pub(crate) struct Model {
     /// The policies; the first is in force at the start.
-    pub(crate) policies: Vec<P>,
+    pub(crate) policies: Vec<AnyPolicy>,
     pub(crate) start_ns: u64,
     /// The actions of one thread, before the others start.
     pub(crate) before: Vec<Act>,
@@ -100,16 +97,16 @@ pub(crate) struct Model<P> {
 
 /// All events of one schedule.
 #[derive(Debug)]
-pub(crate) struct History<P: Policy> {
+pub(crate) struct History {
     pub(crate) before: Vec<Event>,
     pub(crate) threads: Vec<Vec<Event>>,
     pub(crate) start_ns: u64,
     pub(crate) may_lose: bool,
     /// The ledger, with the state back in it.
-    pub(crate) ledger: Ledger<P>,
+    pub(crate) ledger: Ledger,
 }
 
-impl<P: Policy> History<P> {
+impl History {
     pub(crate) fn events(&self) -> impl Iterator<Item = &Event> {
         self.before.iter().chain(self.threads.iter().flatten())
     }
@@ -134,9 +131,9 @@ impl<P: Policy> History<P> {
 }
 
 /// A limit and its lock-free form, as a limiter keeps them.
-struct Shared<P: HasLockFree> {
-    lock_free: P::LockFree,
-    ledger: Mutex<Ledger<P>>,
+struct Shared {
+    lock_free: Fast,
+    ledger: Mutex<Ledger>,
     /// The newest reading.
     ///
     /// A return is judged by one that is no older, as a clock would have it: under the lock, no
@@ -144,21 +141,34 @@ struct Shared<P: HasLockFree> {
     newest_ns: AtomicU64,
 }
 
-impl<P> Model<P>
-where
-    P: HasLockFree + Send + Sync + 'static,
-    P::State: Send,
-    P::LockFree: 'static,
-{
+/// Returns a model in which two threads may be preempted twice, and tries are lock-free.
+pub(crate) fn model(
+    policies: &[impl Into<AnyPolicy> + Copy],
+    start_ns: u64,
+    before: &[Act],
+    threads: &[&[Act]],
+) -> Model {
+    Model {
+        policies: policies.iter().map(|&policy| policy.into()).collect(),
+        start_ns,
+        before: before.to_vec(),
+        threads: threads.iter().map(|acts| acts.to_vec()).collect(),
+        falls_back: false,
+        may_lose: false,
+        preemptions: 2,
+    }
+}
+
+impl Model {
     /// Explores all schedules. In each, some order of the events must be one that `O` explains.
-    pub(crate) fn linearises<O: Oracle<P>>(self) {
+    pub(crate) fn linearises<O: Oracle>(self) {
         self.linearises_under::<O>(|_| ());
     }
 
     /// Explores all schedules as [`linearises`](Self::linearises) does, and checks `law` on each.
-    pub(crate) fn linearises_under<O: Oracle<P>>(
+    pub(crate) fn linearises_under<O: Oracle>(
         self,
-        law: impl Fn(&History<P>) + Send + Sync + 'static,
+        law: impl Fn(&History) + Send + Sync + 'static,
     ) {
         let policies = self.policies.clone();
         self.explore(move |story| {
@@ -173,7 +183,7 @@ where
     }
 
     /// Explores all schedules and checks `law` on each.
-    pub(crate) fn explore(self, law: impl Fn(&History<P>) + Send + Sync + 'static) {
+    pub(crate) fn explore(self, law: impl Fn(&History) + Send + Sync + 'static) {
         let schedules = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&schedules);
         let mut builder = loom::model::Builder::new();
@@ -189,13 +199,8 @@ where
     }
 }
 
-fn play<P>(model: &Arc<Model<P>>) -> History<P>
-where
-    P: HasLockFree + Send + Sync + 'static,
-    P::State: Send,
-    P::LockFree: 'static,
-{
-    let mut ledger = Ledger::new(model.policies[0].clone(), model.start_ns);
+fn play(model: &Arc<Model>) -> History {
+    let mut ledger = Ledger::new(model.policies[0], model.start_ns);
     let lock_free = ledger.lock_free(model.start_ns);
     let newest_ns = AtomicU64::new(model.start_ns);
     let shared = Arc::new(Shared { lock_free, ledger: Mutex::new(ledger), newest_ns });
@@ -216,8 +221,8 @@ where
     History { before, threads, start_ns, may_lose, ledger: ledger.clone() }
 }
 
-impl<P: HasLockFree> Shared<P> {
-    fn play(&self, model: &Model<P>, acts: &[Act]) -> Vec<Event> {
+impl Shared {
+    fn play(&self, model: &Model, acts: &[Act]) -> Vec<Event> {
         let mut events = Vec::new();
         let mut taken = None;
         for &act in acts {
@@ -264,7 +269,7 @@ impl<P: HasLockFree> Shared<P> {
         Event { at_ns, permits, locked: true, observed: Observed::Back { permits } }
     }
 
-    fn act(&self, model: &Model<P>, act: Act) -> Option<Event> {
+    fn act(&self, model: &Model, act: Act) -> Option<Event> {
         let (at_ns, permits) = match act {
             Act::Try(at_ns) | Act::Peek(at_ns) => (at_ns, 1),
             Act::TryMany(at_ns, permits) => (at_ns, permits),
@@ -307,17 +312,17 @@ impl<P: HasLockFree> Shared<P> {
     }
 
     /// Locks, seals, decides and opens, as a limiter does.
-    fn locked(&self, model: &Model<P>, act: Act, at_ns: u64, permits: u64) -> Observed {
+    fn locked(&self, model: &Model, act: Act, at_ns: u64, permits: u64) -> Observed {
         let mut ledger = self.ledger.lock().unwrap();
         let at_ns = self.read(at_ns);
         if let Act::Change(_, policy) = act {
-            ledger.change(&self.lock_free, || at_ns, model.policies[policy].clone());
+            ledger.change(&self.lock_free, || at_ns, model.policies[policy]).unwrap();
             return Observed::Set { policy };
         }
         ledger.seal(&self.lock_free);
         let observed = match act {
             Act::Set(_, policy) => {
-                ledger.reconfigure(at_ns, model.policies[policy].clone());
+                ledger.reconfigure(at_ns, model.policies[policy]).unwrap();
                 Observed::Set { policy }
             }
             Act::Peek(_) => {
@@ -343,11 +348,7 @@ impl<P: HasLockFree> Shared<P> {
 
 /// Returns `true` if the oracle explains all events in some order that keeps each thread's own,
 /// and their final state.
-fn has_an_order<P: Policy, O: Oracle<P>>(
-    oracle: &O,
-    threads: &[&[Event]],
-    ledger: &Ledger<P>,
-) -> bool {
+fn has_an_order(oracle: &impl Oracle, threads: &[&[Event]], ledger: &Ledger) -> bool {
     if threads.iter().all(|events| events.is_empty()) {
         return oracle.ends_as(ledger);
     }

@@ -2,10 +2,8 @@
 
 use std::num::NonZeroU64;
 
-use rategate_core::fixed_window::FixedWindow;
-use rategate_core::gcra::Gcra;
+use rategate_core::any_policy::{AnyPolicy, Member};
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::policy::{Policy, Taken};
 use rategate_core::refund::Refund;
 use rategate_core::sliding_log::SlidingLog;
@@ -14,23 +12,28 @@ use rategate_core::two_timeline::{Mode, TwoTimeline};
 use crate::model::{Event, History, Observed};
 
 /// A limit that is too simple to be wrong.
-pub(crate) trait Oracle<P: Policy>: Clone {
-    fn new(policies: &[P], story: &History<P>) -> Self;
+pub(crate) trait Oracle: Clone {
+    fn new(policies: &[AnyPolicy], story: &History) -> Self;
 
     /// Applies the event now. Returns `true` if its result is right.
     fn explains(&mut self, event: &Event) -> bool;
 
     /// Returns `true` if the ledger is in the same state, as far as decisions can show.
-    fn ends_as(&self, ledger: &Ledger<P>) -> bool;
+    fn ends_as(&self, ledger: &Ledger) -> bool;
 }
 
 /// Returns when each number of permits could start from `from_ns` on.
-fn openings<P: Policy>(policy: &P, state: &P::State, from_ns: u64) -> Vec<Option<u64>> {
-    let opening = |permits| policy.opening(state, from_ns, NonZeroU64::new(permits).unwrap()).ok();
+fn openings(limit: &Member, from_ns: u64) -> Vec<Option<u64>> {
+    let opening = |permits| limit.opening(from_ns, NonZeroU64::new(permits).unwrap()).ok();
     (1..=4).map(|permits| opening(permits).map(|opening| opening.start_ns)).collect()
 }
 
-fn latest_ns<P: Policy>(story: &History<P>) -> u64 {
+/// Returns the only limit of a ledger.
+fn limit_of(ledger: &Ledger) -> &Member {
+    ledger.limits().only().unwrap()
+}
+
+fn latest_ns(story: &History) -> u64 {
     story.events().map(|event| event.at_ns).max().unwrap_or(0)
 }
 
@@ -38,10 +41,9 @@ fn latest_ns<P: Policy>(story: &History<P>) -> u64 {
 ///
 /// The lock keeps its clock from going back; a lock-free form takes readings as they come.
 #[derive(Clone, Debug)]
-pub(crate) struct Plain<P: Policy> {
-    policies: Vec<P>,
-    policy: P,
-    state: P::State,
+pub(crate) struct Plain {
+    policies: Vec<AnyPolicy>,
+    limit: Member,
     locked_ns: u64,
     end_ns: u64,
     may_lose: bool,
@@ -49,71 +51,51 @@ pub(crate) struct Plain<P: Policy> {
     readings_ns: Vec<u64>,
 }
 
-/// The cases in which a lock-free grant may report less than the ledger would.
-pub(crate) trait Caches: Policy {
-    /// Returns `true` if a start may be reported by another thread's reading, with the leftover
-    /// by that.
-    fn is_cached(&self) -> bool;
+/// Returns `true` if a start may be reported by another thread's reading, with the leftover by
+/// that.
+fn is_cached(limit: &Member) -> bool {
+    matches!(limit, Member::TwoTimeline(policy, _)
+        if *policy == TwoTimeline::new(policy.rate(), Mode::Average, None))
 }
 
-impl Caches for Gcra {
-    fn is_cached(&self) -> bool {
-        false
-    }
-}
-
-impl Caches for FixedWindow {
-    fn is_cached(&self) -> bool {
-        false
-    }
-}
-
-impl Caches for TwoTimeline {
-    fn is_cached(&self) -> bool {
-        *self == Self::new(self.rate(), Mode::Average, None)
-    }
-}
-
-impl<P: Caches> Plain<P> {
+impl Plain {
     fn grants(&mut self, event: &Event, observed: (u64, u64, u64), now_ns: u64) -> bool {
         let (start_ns, scheduled_ns, remaining) = observed;
         let permits = NonZeroU64::new(event.permits).unwrap();
-        let is_cached = self.policy.is_cached() && !event.locked;
+        let is_cached = is_cached(&self.limit) && !event.locked;
         let is_read = start_ns == now_ns || (is_cached && self.readings_ns.contains(&start_ns));
-        let Ok(opening) = self.policy.opening(&self.state, start_ns, permits) else {
+        let Ok(opening) = self.limit.opening(start_ns, permits) else {
             return false;
         };
         let scheduled = opening.scheduled_ns.unwrap_or(start_ns);
         if !is_read || opening.opens_ns > start_ns || scheduled != scheduled_ns {
             return false;
         }
-        self.policy.take(&mut self.state, Taken { from_ns: start_ns, start_ns, permits });
-        is_cached || self.policy.remaining(&self.state, start_ns) == remaining
+        self.limit.take(Taken { from_ns: start_ns, start_ns, permits });
+        is_cached || self.limit.remaining(start_ns) == remaining
     }
 
     /// Takes permits at `start_ns`, if they may start then.
     fn take(&mut self, start_ns: u64, permits: u64) -> bool {
         let Some(permits) = NonZeroU64::new(permits) else { return true };
-        let opening = self.policy.opening(&self.state, start_ns, permits);
+        let opening = self.limit.opening(start_ns, permits);
         let passes = opening.is_ok_and(|opening| opening.opens_ns <= start_ns);
-        self.policy.take(&mut self.state, Taken { from_ns: start_ns, start_ns, permits });
+        self.limit.take(Taken { from_ns: start_ns, start_ns, permits });
         passes
     }
 
     fn wait_ns(&self, now_ns: u64, permits: u64) -> Option<u64> {
         let permits = NonZeroU64::new(permits)?;
-        let opening = self.policy.opening(&self.state, now_ns, permits).ok()?;
+        let opening = self.limit.opening(now_ns, permits).ok()?;
         Some(opening.opens_ns.max(now_ns) - now_ns)
     }
 }
 
-impl<P: Caches> Oracle<P> for Plain<P> {
-    fn new(policies: &[P], story: &History<P>) -> Self {
-        let policy = policies[0].clone();
+impl Oracle for Plain {
+    fn new(policies: &[AnyPolicy], story: &History) -> Self {
         Self {
             policies: policies.to_vec(),
-            state: policy.fresh(story.start_ns),
-            policy,
+            limit: Member::fresh(policies[0], story.start_ns),
             locked_ns: story.start_ns,
             end_ns: latest_ns(story),
             may_lose: story.may_lose,
@@ -135,12 +117,10 @@ impl<P: Caches> Oracle<P> for Plain<P> {
                 retry_ns > 0 && self.wait_ns(now_ns, event.permits) == Some(retry_ns)
             }
             Observed::Wait { wait_ns } => self.wait_ns(now_ns, event.permits) == Some(wait_ns),
-            Observed::Left { permits } => self.policy.remaining(&self.state, now_ns) == permits,
+            Observed::Left { permits } => self.limit.remaining(now_ns) == permits,
             Observed::SectionDone => true,
             Observed::Set { policy } => {
-                let policy = self.policies[policy].clone();
-                policy.rebase(&mut self.state, &self.policy, now_ns);
-                self.policy = policy;
+                self.limit.change(self.policies[policy], now_ns);
                 true
             }
             // Of a bucket alone; see `Batches`.
@@ -148,10 +128,10 @@ impl<P: Caches> Oracle<P> for Plain<P> {
         }
     }
 
-    fn ends_as(&self, ledger: &Ledger<P>) -> bool {
+    fn ends_as(&self, ledger: &Ledger) -> bool {
         let end_ns = ledger.clamp(self.end_ns);
-        let ideal = openings(&self.policy, &self.state, end_ns);
-        let seen = openings(ledger.policy(), ledger.state(), end_ns);
+        let ideal = openings(&self.limit, end_ns);
+        let seen = openings(limit_of(ledger), end_ns);
         seen == ideal || (self.may_lose && seen > ideal)
     }
 }
@@ -162,13 +142,13 @@ impl<P: Caches> Oracle<P> for Plain<P> {
 /// the end both are the same.
 #[derive(Clone, Debug)]
 pub(crate) struct Batches {
-    real: Plain<Gcra>,
+    real: Plain,
     /// The bucket with all permits except those returned.
-    used: Plain<Gcra>,
+    used: Plain,
 }
 
-impl Oracle<Gcra> for Batches {
-    fn new(policies: &[Gcra], story: &History<Gcra>) -> Self {
+impl Oracle for Batches {
+    fn new(policies: &[AnyPolicy], story: &History) -> Self {
         let real = Plain::new(policies, story);
         Self { used: real.clone(), real }
     }
@@ -183,7 +163,8 @@ impl Oracle<Gcra> for Batches {
                 self.real.locked_ns = self.real.locked_ns.max(event.at_ns);
                 self.used.locked_ns = self.real.locked_ns;
                 let back = Refund::proven(self.real.locked_ns, permits);
-                self.real.policy.refund(&mut self.real.state, back) == permits
+                let Member::Gcra(bucket, state) = &mut self.real.limit else { return false };
+                bucket.refund(state, back) == permits
             }
             // The real bucket has less left, so both grant. The leftover and a denial are the
             // real one's.
@@ -195,7 +176,7 @@ impl Oracle<Gcra> for Batches {
         }
     }
 
-    fn ends_as(&self, ledger: &Ledger<Gcra>) -> bool {
+    fn ends_as(&self, ledger: &Ledger) -> bool {
         self.real.ends_as(ledger) && self.used.ends_as(ledger)
     }
 }
@@ -209,6 +190,11 @@ pub(crate) struct Slots {
     releases_ns: Vec<u64>,
     locked_ns: u64,
     end_ns: u64,
+}
+
+fn log_of(policy: &AnyPolicy) -> SlidingLog {
+    let AnyPolicy::SlidingLog(log) = *policy else { panic!("no log: {policy:?}") };
+    log
 }
 
 impl Slots {
@@ -241,12 +227,13 @@ impl Slots {
     }
 }
 
-impl Oracle<SlidingLog> for Slots {
-    fn new(policies: &[SlidingLog], story: &History<SlidingLog>) -> Self {
+impl Oracle for Slots {
+    fn new(policies: &[AnyPolicy], story: &History) -> Self {
+        let policies: Vec<SlidingLog> = policies.iter().map(log_of).collect();
         let slots = usize::try_from(policies[0].permits()).unwrap();
         Self {
-            policies: policies.to_vec(),
             policy: policies[0],
+            policies,
             releases_ns: vec![0; slots],
             locked_ns: story.start_ns,
             end_ns: latest_ns(story),
@@ -288,7 +275,7 @@ impl Oracle<SlidingLog> for Slots {
         fits
     }
 
-    fn ends_as(&self, ledger: &Ledger<SlidingLog>) -> bool {
+    fn ends_as(&self, ledger: &Ledger) -> bool {
         let end_ns = ledger.clamp(self.end_ns);
         let mut plain = Ledger::new(self.policy, 0);
         let held_ns = self.policy.held_for_ns();
@@ -297,7 +284,6 @@ impl Oracle<SlidingLog> for Slots {
             let one = NonZeroU64::MIN;
             plain.book(start_ns, start_ns, one);
         }
-        openings(&self.policy, plain.state(), end_ns)
-            == openings(ledger.policy(), ledger.state(), end_ns)
+        openings(limit_of(&plain), end_ns) == openings(limit_of(ledger), end_ns)
     }
 }

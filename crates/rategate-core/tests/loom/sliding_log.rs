@@ -5,35 +5,27 @@ use std::time::Duration;
 use rategate_core::sliding_log::SlidingLog;
 
 use crate::model::Act::{LockedSection, Peek, Set, Try};
-use crate::model::{Act, History, Model};
+use crate::model::{self, Act, History, Model};
 use crate::oracle::Slots;
 
 fn log(permits: u64, period_ns: u64) -> SlidingLog {
     SlidingLog::new(permits, Duration::from_nanos(period_ns))
 }
 
-fn model(policies: &[SlidingLog], before: &[Act], threads: &[&[Act]]) -> Model<SlidingLog> {
-    Model {
-        policies: policies.to_vec(),
-        start_ns: 100,
-        before: before.to_vec(),
-        threads: threads.iter().map(|acts| acts.to_vec()).collect(),
-        falls_back: false,
-        may_lose: false,
-        preemptions: 2,
-    }
+fn model(policies: &[SlidingLog], before: &[Act], threads: &[&[Act]]) -> Model {
+    model::model(policies, 100, before, threads)
 }
 
 /// Checks that the N-th grant after another is a window later, whatever the order of the calls.
-fn assert_ceiling(story: &History<SlidingLog>, permits: usize, period_ns: u64) {
+fn assert_ceiling(story: &History, permits: usize, period_ns: u64) {
     let starts = story.starts();
     for pair in starts.windows(permits + 1) {
         assert!(pair[permits] - pair[0] >= period_ns, "{story:#?}");
     }
 }
 
-fn holds(model: &Model<SlidingLog>, permits: usize, period_ns: u64) {
-    let law = move |story: &History<_>| assert_ceiling(story, permits, period_ns);
+fn holds(model: &Model, permits: usize, period_ns: u64) {
+    let law = move |story: &History| assert_ceiling(story, permits, period_ns);
     model.clone().linearises_under::<Slots>(law);
 }
 

@@ -7,10 +7,10 @@ use rategate_core::ratio::Ratio;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 
 use crate::model::Act::{Change, LockedSection, Peek, Remaining, Set, Try};
-use crate::model::{Act, History, Model, Observed};
+use crate::model::{self, Act, History, Model, Observed};
 use crate::oracle::Plain;
 
-type Oracle = Plain<TwoTimeline>;
+type Oracle = Plain;
 
 fn timeline(slice_ns: u64, mode: Mode, catch_up_ns: Option<u64>) -> TwoTimeline {
     TwoTimeline::new(
@@ -46,20 +46,12 @@ fn modes(slice_ns: u64) -> [(TwoTimeline, u64); 4] {
     ]
 }
 
-fn model(policies: &[TwoTimeline], before: &[Act], threads: &[&[Act]]) -> Model<TwoTimeline> {
-    Model {
-        policies: policies.to_vec(),
-        start_ns: 0,
-        before: before.to_vec(),
-        threads: threads.iter().map(|acts| acts.to_vec()).collect(),
-        falls_back: false,
-        may_lose: false,
-        preemptions: 2,
-    }
+fn model(policies: &[TwoTimeline], before: &[Act], threads: &[&[Act]]) -> Model {
+    model::model(policies, 0, before, threads)
 }
 
 /// Checks each operation once, at its own scheduled instant, in order and with none left out.
-fn assert_each_once(story: &History<TwoTimeline>, slice_ns: u64) {
+fn assert_each_once(story: &History, slice_ns: u64) {
     let scheduled = story.events().filter_map(|event| match event.observed {
         Observed::Granted { scheduled_ns, .. } => Some(scheduled_ns),
         _ => None,
@@ -71,7 +63,7 @@ fn assert_each_once(story: &History<TwoTimeline>, slice_ns: u64) {
 }
 
 /// Checks a model whose slice does not change.
-fn holds(model: &Model<TwoTimeline>, slice_ns: u64, spacing_ns: u64) {
+fn holds(model: &Model, slice_ns: u64, spacing_ns: u64) {
     model.clone().linearises_under::<Oracle>(move |story| {
         assert_each_once(story, slice_ns);
         let starts = story.starts();

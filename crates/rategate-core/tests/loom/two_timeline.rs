@@ -11,10 +11,10 @@ use rategate_core::rate::Rate;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 
 use crate::model::Act::{LockedSection, Peek, Remaining, Set, Try, TryMany};
-use crate::model::{Act, History, Model, Observed};
+use crate::model::{self, Act, History, Model, Observed};
 use crate::oracle::Plain;
 
-type Oracle = Plain<TwoTimeline>;
+type Oracle = Plain;
 
 fn average(slice_ns: u64) -> TwoTimeline {
     let rate = Rate::new(1, Duration::from_nanos(slice_ns)).unwrap();
@@ -23,20 +23,12 @@ fn average(slice_ns: u64) -> TwoTimeline {
 
 /// Returns a model whose schedule starts at zero: a call at 10 000 with a slice of 1 ns is far
 /// behind.
-fn model(policies: &[TwoTimeline], before: &[Act], threads: &[&[Act]]) -> Model<TwoTimeline> {
-    Model {
-        policies: policies.to_vec(),
-        start_ns: 0,
-        before: before.to_vec(),
-        threads: threads.iter().map(|acts| acts.to_vec()).collect(),
-        falls_back: false,
-        may_lose: false,
-        preemptions: 2,
-    }
+fn model(policies: &[TwoTimeline], before: &[Act], threads: &[&[Act]]) -> Model {
+    model::model(policies, 0, before, threads)
 }
 
 /// Checks each operation once: with single permits the instants of the schedule are distinct.
-fn assert_distinct(story: &History<TwoTimeline>) {
+fn assert_distinct(story: &History) {
     let mut scheduled: Vec<u64> = story
         .events()
         .filter(|event| event.permits == 1)
@@ -49,7 +41,7 @@ fn assert_distinct(story: &History<TwoTimeline>) {
     assert!(scheduled.windows(2).all(|pair| pair[0] < pair[1]), "{story:#?}");
 }
 
-fn holds(model: &Model<TwoTimeline>) {
+fn holds(model: &Model) {
     model.clone().linearises_under::<Oracle>(assert_distinct);
 }
 

@@ -5,28 +5,20 @@ use std::time::Duration;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 
 use crate::model::Act::{LockedSection, Peek, Remaining, Set, Try, TryMany};
-use crate::model::{Act, History, Model};
+use crate::model::{self, Act, History, Model};
 use crate::oracle::Plain;
 
-type Oracle = Plain<FixedWindow>;
+type Oracle = Plain;
 
 fn window(permits: u64) -> FixedWindow {
     FixedWindow::new(permits, Duration::from_nanos(1_000), Anchor::Epoch)
 }
 
-fn model(policies: &[FixedWindow], before: &[Act], threads: &[&[Act]]) -> Model<FixedWindow> {
-    Model {
-        policies: policies.to_vec(),
-        start_ns: 100,
-        before: before.to_vec(),
-        threads: threads.iter().map(|acts| acts.to_vec()).collect(),
-        falls_back: false,
-        may_lose: false,
-        preemptions: 2,
-    }
+fn model(policies: &[FixedWindow], before: &[Act], threads: &[&[Act]]) -> Model {
+    model::model(policies, 100, before, threads)
 }
 
-fn assert_ceiling(story: &History<FixedWindow>, permits: usize) {
+fn assert_ceiling(story: &History, permits: usize) {
     for number in 0..3 {
         let starts = story.starts();
         let within = starts.iter().filter(|&start_ns| start_ns / 1_000 == number);

@@ -5,7 +5,6 @@ use std::time::Duration;
 use fastrand::Rng;
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::node::{GuardError, Lent, guarded};
 use rategate_core::rate::Rate;
 use rategate_core::sliding_log::SlidingLog;

@@ -10,7 +10,6 @@ use std::num::NonZeroU64;
 use fastrand::Rng;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::node::{LeaseAction, LeaseActionId, LeaseConfig, Leased, LocalDecision};
 use rategate_core::verdict::{Grant, Verdict};
 use rategate_testkit::oracle::Grants;
@@ -106,7 +105,7 @@ pub(crate) struct Books {
 pub(crate) struct World {
     plan: Plan,
     random: Rng,
-    store: Ledger<AnyPolicy>,
+    store: Ledger,
     grants_of: Vec<(Grant, u64)>,
     nodes: Vec<Node>,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,

@@ -3,7 +3,6 @@
 use std::num::NonZeroU64;
 
 use rategate::error::KeyedError;
-use rategate::policy::HasLockFree;
 use rategate::{Clock, FixedWindow, Keyed};
 
 use super::answer::{ItemResult, Verdict};
@@ -23,8 +22,8 @@ pub(super) struct OwnLimit {
 pub(super) type Counted = (Verdict, u64);
 
 /// Counts under a key of a table whose policy is `counter`.
-pub(super) fn decide<P: HasLockFree, C: Clock + Clone>(
-    table: &Keyed<[u8], P, C>,
+pub(super) fn decide<C: Clock + Clone>(
+    table: &Keyed<[u8], C>,
     (window, counter): (CountedWindow, &FixedWindow),
     key: &[u8],
     (verb, permits): (Verb, u64),

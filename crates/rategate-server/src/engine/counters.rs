@@ -8,7 +8,6 @@ use arc_swap::ArcSwap;
 use rategate::charge::Debt;
 use rategate::error::KeyedError;
 use rategate::keyed::{Capacity, Hashing, Overflow};
-use rategate::policy::Policy;
 use rategate::policy::portable::RestoreContext;
 use rategate::snapshot::SavedAt;
 use rategate::{AnyPolicy, Clock, FixedWindow, Keyed, Status};
@@ -53,7 +52,7 @@ pub(super) struct Counters<C: Clock> {
     debt: AtomicU64,
 }
 
-pub(super) type Table<C> = Keyed<[u8], AnyPolicy, C>;
+pub(super) type Table<C> = Keyed<[u8], C>;
 
 /// The limit in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +66,7 @@ pub(super) struct InForce {
 impl InForce {
     pub(super) fn new(limit: Limit, display_limit: DisplayLimit) -> Self {
         let capacity = match limit {
-            Limit::Policy(policy) => policy.remaining(&policy.fresh(0), 0),
+            Limit::Policy(policy) => policy.max_at_once(),
             Limit::Counted(window) => window.permits(),
             Limit::Unlimited | Limit::Exempt => u64::MAX,
             Limit::Nothing => 0,
@@ -118,7 +117,9 @@ impl<C: Clock + Clone> ActiveRule<C> {
             (false, true) => return Some("its counters are now in this process".to_owned()),
             (true, true) | (false, false) => {}
         }
-        if self.counters.can_become(&InForce::new(rule.limit, rule.display_limit)) {
+        // A store starts a limit of another kind afresh.
+        let is_like = is_here(rule) || self.rule.limit.algorithm() == rule.limit.algorithm();
+        if is_like && self.counters.can_become(&InForce::new(rule.limit, rule.display_limit)) {
             return None;
         }
         let of = |rule: &Rule| format!("{} ({})", rule.limit.algorithm(), rule.display_limit);

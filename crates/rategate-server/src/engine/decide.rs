@@ -13,7 +13,7 @@ use super::answer::{Answer, ItemResult, Verdict};
 use super::counted::{self, OwnLimit};
 use super::counter::{Counter, Joint};
 use super::error::EngineError;
-use super::inline::{InlineLimit as _, UnitWindow, fresh};
+use super::inline::{UnitWindow, fresh};
 use super::key;
 use super::live::Live;
 use super::request::{Item, Override, Request, Target, Verb, display_limit, window};
@@ -171,7 +171,7 @@ impl<C: Clock + Clone + 'static> Inner<C> {
         let pairs = entries.iter().flat_map(|(key, value)| [*key, *value]);
         let results = std::iter::once(domain.as_bytes()).chain(pairs);
         let key = numbers.key(&key::of_values(results, usize::MAX));
-        let own = Box::new(OwnLimit { window, counter: unit.policy()?, display_limit });
+        let own = Box::new(OwnLimit { window, counter: unit.counter()?, display_limit });
         Ok(Ok(Counter::Window(numbers, key, own)))
     }
 

@@ -19,9 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use rategate::error::KeyedError;
-use rategate::policy::HasLockFree;
-use rategate::policy::portable::Portable;
-use rategate::{Clock, FixedWindow, Gcra, Keyed, Status};
+use rategate::{AnyPolicy, Clock, FixedWindow, Keyed, Status};
 use rategate_core::span::whole_ns;
 
 use super::answer::{ItemResult, Verdict};
@@ -36,9 +34,7 @@ const PER_TABLE: usize = rategate::keyed::MAX_TIERS;
 
 /// An inline limit.
 pub(super) trait InlineLimit: Copy + Debug + Eq + Hash + Send + Sync + 'static {
-    type Policy: HasLockFree<State: Send> + Portable + Copy + Send + Sync + 'static;
-
-    fn policy(self) -> Result<Self::Policy, EngineError>;
+    fn policy(self) -> Result<AnyPolicy, EngineError>;
 
     /// Returns the maximum number of permits that can be taken at once.
     fn capacity(self) -> u64;
@@ -73,16 +69,16 @@ pub(super) struct InlineLimits<N: InlineLimit, C: Clock> {
 #[derive(Debug)]
 struct PublishedLimits<N: InlineLimit, C: Clock> {
     by_limit: HashMap<N, Arc<Numbers<N, C>>, foldhash::fast::RandomState>,
-    tables: Vec<Table<N, C>>,
+    tables: Vec<Table<C>>,
 }
 
-pub(super) type Table<N, C> = Keyed<[u8], <N as InlineLimit>::Policy, C>;
+pub(super) type Table<C> = Keyed<[u8], C>;
 
 /// An inline limit in use, with its tier.
 #[derive(Debug)]
 pub(super) struct Numbers<N: InlineLimit, C: Clock> {
     limit: N,
-    table: Table<N, C>,
+    table: Table<C>,
     at: TierSlot,
     /// The last use, up to [`USE_RESOLUTION_NS`] too early.
     named_ns: AtomicU64,
@@ -289,10 +285,8 @@ fn result<N: InlineLimit>(
 }
 
 impl InlineLimit for Inline {
-    type Policy = Gcra;
-
-    fn policy(self) -> Result<Gcra, EngineError> {
-        self.bucket()
+    fn policy(self) -> Result<AnyPolicy, EngineError> {
+        Ok(self.bucket()?.into())
     }
 
     fn capacity(self) -> u64 {
@@ -324,6 +318,13 @@ impl InlineLimit for Inline {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct UnitWindow(pub(super) Unit);
 
+impl UnitWindow {
+    /// Returns the window that counts every hit of the unit.
+    pub(super) fn counter(self) -> Result<FixedWindow, EngineError> {
+        Ok(CountedWindow::long_counter(self.memory_ns())?)
+    }
+}
+
 impl<C: Clock + Clone> Numbers<UnitWindow, C> {
     /// Counts under a key as stored in the table.
     pub(super) fn count(
@@ -341,10 +342,8 @@ impl<C: Clock + Clone> Numbers<UnitWindow, C> {
 }
 
 impl InlineLimit for UnitWindow {
-    type Policy = FixedWindow;
-
-    fn policy(self) -> Result<FixedWindow, EngineError> {
-        Ok(CountedWindow::long_counter(self.memory_ns())?)
+    fn policy(self) -> Result<AnyPolicy, EngineError> {
+        Ok(self.counter()?.into())
     }
 
     fn capacity(self) -> u64 {

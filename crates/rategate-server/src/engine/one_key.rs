@@ -7,7 +7,6 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use rategate::error::KeyedError;
-use rategate::policy::HasLockFree;
 use rategate::{Clock, Decision, Keyed, Status};
 
 use super::answer::Verdict;
@@ -19,8 +18,8 @@ const MAX_TRIES: usize = 4;
 
 /// Decides about a key and returns its status. More permits than the capacity are denied for
 /// good: an answer, not an error.
-pub(super) fn decide<P: HasLockFree, C: Clock + Clone>(
-    table: &Keyed<[u8], P, C>,
+pub(super) fn decide<C: Clock + Clone>(
+    table: &Keyed<[u8], C>,
     key: &[u8],
     verb: Verb,
     permits: u64,
@@ -51,8 +50,8 @@ pub(super) fn decide<P: HasLockFree, C: Clock + Clone>(
 
 /// Takes permits. Also returns `true` if verdict and status are by the same limit; if not,
 /// nothing was taken.
-fn take<P: HasLockFree, C: Clock + Clone>(
-    table: &Keyed<[u8], P, C>,
+fn take<C: Clock + Clone>(
+    table: &Keyed<[u8], C>,
     key: &[u8],
     permits: u64,
 ) -> Result<((Verdict, Status), bool), KeyedError> {
@@ -64,8 +63,8 @@ fn take<P: HasLockFree, C: Clock + Clone>(
 }
 
 /// Peeks at a key. Also returns `true` if verdict and status are by the same limit.
-fn peek<P: HasLockFree, C: Clock + Clone>(
-    table: &Keyed<[u8], P, C>,
+fn peek<C: Clock + Clone>(
+    table: &Keyed<[u8], C>,
     key: &[u8],
     permits: u64,
 ) -> Result<((Verdict, Status), bool), KeyedError> {
@@ -78,8 +77,8 @@ fn peek<P: HasLockFree, C: Clock + Clone>(
 }
 
 /// Returns the answer to more permits than the capacity, and `true` if they still are.
-fn never<P: HasLockFree, C: Clock + Clone>(
-    table: &Keyed<[u8], P, C>,
+fn never<C: Clock + Clone>(
+    table: &Keyed<[u8], C>,
     key: &[u8],
     permits: u64,
 ) -> Result<((Verdict, Status), bool), KeyedError> {
@@ -110,8 +109,8 @@ impl Verdict {
     }
 
     /// Charges permits as a take that counts in any case. Returns the verdict on the take.
-    pub(super) fn of_charged_take<P: HasLockFree, C: Clock + Clone>(
-        table: &Keyed<[u8], P, C>,
+    pub(super) fn of_charged_take<C: Clock + Clone>(
+        table: &Keyed<[u8], C>,
         key: &[u8],
         permits: u64,
     ) -> Result<(Self, Status), KeyedError> {

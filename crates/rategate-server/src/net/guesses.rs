@@ -16,7 +16,7 @@ const MAX_NETWORKS: usize = 16_384;
 /// The wrong tokens of each network, as permits of a limit: one is forgiven each minute. Clones
 /// share the counts.
 #[derive(Debug)]
-pub struct Guesses<C: Clock = MonotonicClock>(Arc<Keyed<IpAddr, Gcra, C>>);
+pub struct Guesses<C: Clock = MonotonicClock>(Arc<Keyed<IpAddr, C>>);
 
 impl Default for Guesses {
     fn default() -> Self {

@@ -48,7 +48,7 @@ pub(super) struct Events {
     /// New with each start, so that hashes in a log cannot be compared with those of guessed
     /// keys.
     seeds: Seeds,
-    limiter: Option<Limiter<Gcra, ManualClock>>,
+    limiter: Option<Limiter<ManualClock>>,
     clock: ManualClock,
 }
 

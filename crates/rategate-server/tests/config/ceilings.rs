@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rategate::policy::{Anchor, Limit as _};
+use rategate::policy::Anchor;
 use rategate::{AnyPolicy, FixedWindow, Gcra, Rate, SlidingLog};
 use rategate_core::ledger::Ledger;
 use rategate_core::verdict::Verdict;

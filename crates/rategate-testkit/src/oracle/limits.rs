@@ -2,9 +2,8 @@
 
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::debt::{Charged, Debt};
-use rategate_core::holds::{Committed, Hold, HoldVerdict, Holding as _};
+use rategate_core::holds::{Committed, Hold, HoldVerdict};
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::verdict::{Grant, Settled, Verdict};
 
 /// The limits of one key, decided all or none, one call after another.
@@ -21,7 +20,7 @@ use rategate_core::verdict::{Grant, Settled, Verdict};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Oracle {
-    limits: Vec<Ledger<AnyPolicy>>,
+    limits: Vec<Ledger>,
 }
 
 /// An expected grant.
@@ -67,7 +66,7 @@ impl Oracle {
     /// Gives the limits other numbers, in the order of [`new`](Self::new).
     pub fn change(&mut self, now_ns: u64, policies: impl IntoIterator<Item = AnyPolicy>) {
         for (limit, policy) in self.limits.iter_mut().zip(policies) {
-            limit.reconfigure(now_ns, policy);
+            limit.reconfigure(now_ns, policy).expect("a policy that can follow");
         }
     }
 
@@ -163,8 +162,7 @@ impl Oracle {
     /// Charges each limit but those on operations in flight, and returns the outcome with the wait
     /// after which a call for as many permits passes. `None` if none ever does.
     pub fn charge(&mut self, now_ns: u64, permits: u64, debt: Debt) -> (Charged, Option<u64>) {
-        let is_charged =
-            |limit: &&mut Ledger<_>| !matches!(limit.policy(), AnyPolicy::Concurrency(_));
+        let is_charged = |limit: &&mut Ledger| !limit.counts_in_flight();
         let charged = self.limits.iter_mut().filter(is_charged);
         let each = charged.map(|limit| limit.charge(now_ns, permits, debt).unwrap().forgiven);
         let Some(forgiven) = each.max() else { return (Charged::default(), None) };
@@ -184,9 +182,10 @@ impl Oracle {
     /// Returns `true` if a bucket is full. A credit to it changes nothing, and a store that has
     /// evicted it may count the credit or not.
     pub fn has_a_full_bucket(&self, now_ns: u64) -> bool {
-        self.limits.iter().any(|limit| match limit.policy() {
-            AnyPolicy::Gcra(bucket) => limit.remaining(now_ns) == bucket.burst_size().get(),
-            _ => false,
+        self.limits.iter().any(|limit| {
+            let is_bucket = limit.policies().all(|policy| matches!(policy, AnyPolicy::Gcra(_)));
+            is_bucket
+                && limit.policies().all(|policy| limit.remaining(now_ns) == policy.max_at_once())
         })
     }
 

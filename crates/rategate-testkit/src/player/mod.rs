@@ -15,12 +15,8 @@ use crate::scenario::{Call, Ns, Scenario, Step};
 use crate::world;
 use rategate::charge::Hold;
 use rategate::error::ChargeError;
-use rategate::policy::LimiterPolicy;
 use rategate::wait::AsyncReservation;
-use rategate::{
-    AcquireError, AdaptiveConcurrency, AdaptiveRate, AllOf, AnyPolicy, AsyncLimiter, Clock,
-    Decision, Gcra, Grant, Limiter, ManualClock, SlidingLog, TwoTimeline,
-};
+use rategate::{AcquireError, AsyncLimiter, Clock, Decision, Grant, Limiter, ManualClock};
 
 use crate::named::{Granted, Held};
 use crate::ns;
@@ -71,10 +67,10 @@ pub use tape::{LeftOut, tape};
 /// # Panics
 ///
 /// Panics with the step whose result differs.
-pub fn play<P: Subject>(
+pub fn play(
     about: &str,
     scenario: &Scenario,
-    make: impl FnOnce(ManualClock) -> Limiter<P, ManualClock>,
+    make: impl FnOnce(ManualClock) -> Limiter<ManualClock>,
 ) {
     played(about, scenario, make);
 }
@@ -95,10 +91,10 @@ enum Event {
 }
 
 /// Plays a scenario. Returns the report of the world and the events on the limiter, in order.
-fn played<P: Subject>(
+fn played(
     about: &str,
     scenario: &Scenario,
-    make: impl FnOnce(ManualClock) -> Limiter<P, ManualClock>,
+    make: impl FnOnce(ManualClock) -> Limiter<ManualClock>,
 ) -> (Report, Vec<Event>) {
     let report = world::run(scenario);
     let start_ns = scenario.clock_start_ns;
@@ -159,34 +155,6 @@ fn played<P: Subject>(
     (report, run.events)
 }
 
-/// A policy on which a scenario can be played.
-pub trait Subject: LimiterPolicy<Limit: Send + 'static> + 'static {
-    /// Gives the limiter the numbers of a step of the scenario that changes the limit.
-    fn set(limiter: &Limiter<Self, ManualClock>, policies: &[AnyPolicy]);
-}
-
-impl Subject for AllOf {
-    fn set(limiter: &Limiter<Self, ManualClock>, policies: &[AnyPolicy]) {
-        limiter.reconfigure(Self::new(policies.iter().copied())).unwrap();
-    }
-}
-
-macro_rules! subject {
-    ($policy:ident) => {
-        impl Subject for $policy {
-            fn set(limiter: &Limiter<Self, ManualClock>, policies: &[AnyPolicy]) {
-                let [AnyPolicy::$policy(policy)] = policies else { panic!("{policies:?}") };
-                limiter.reconfigure(*policy).unwrap();
-            }
-        }
-    };
-}
-subject!(Gcra);
-subject!(SlidingLog);
-subject!(TwoTimeline);
-subject!(AdaptiveConcurrency);
-subject!(AdaptiveRate);
-
 /// A waker that appends its step to a list shared by all wakers.
 struct RecordingWaker {
     step: usize,
@@ -201,25 +169,25 @@ impl Wake for RecordingWaker {
 
 type Waiting<'a> = Pin<Box<dyn Future<Output = Result<Grant, AcquireError>> + 'a>>;
 
-struct Run<'a, P: LimiterPolicy> {
+struct Run<'a> {
     /// The scenario's name, for failure messages.
     about: &'a str,
     /// The handles, one for each class.
-    limiters: &'a [AsyncLimiter<P, ManualClock>],
+    limiters: &'a [AsyncLimiter<ManualClock>],
     steps: &'a [Step],
     clock: &'a ManualClock,
     woken_steps: Arc<Mutex<Vec<usize>>>,
     waits: BTreeMap<usize, Waiting<'a>>,
     /// The reservations that are neither cancelled nor used. A drop would cancel one.
-    reserved: BTreeMap<usize, AsyncReservation<P, ManualClock>>,
+    reserved: BTreeMap<usize, AsyncReservation<ManualClock>>,
     given: Granted<Grant>,
     /// None is dropped before the end, since that would cancel it.
-    held: Held<Hold<P, ManualClock>>,
+    held: Held<Hold<ManualClock>>,
     step_result: Vec<StepReport>,
     events: Vec<Event>,
 }
 
-impl<'a, P: Subject> Run<'a, P> {
+impl<'a> Run<'a> {
     /// Advances the clock to `until_ns`, and polls the woken waits in the order of their wake-ups.
     fn pass_to(&mut self, until_ns: u64) {
         let before_ns = self.clock.now_ns();
@@ -370,7 +338,7 @@ impl<'a, P: Subject> Run<'a, P> {
             }
             Call::Leave {} => self.leave(step.of),
             Call::Set { limits } => {
-                P::set(limiter, limits);
+                limiter.reconfigure(limits.as_slice()).unwrap();
                 StepReport::only(Outcome::Set)
             }
             Call::Refill { permits } => {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use rategate_core::adaptive::{Adaptation, AdaptiveConcurrency, AdaptiveRate, Bounds, Method};
-use rategate_core::any_policy::{AnyPolicy, AnyTimed};
+use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::commit_log::CommitLog;
 use rategate_core::concurrency::Concurrency;
@@ -60,7 +60,7 @@ pub fn policy_from(body: &str) -> Result<AnyPolicy, ScenarioError> {
 #[must_use]
 pub fn policy_body(policy: &AnyPolicy) -> Option<String> {
     let (inner, slow) = match policy {
-        AnyPolicy::SlowStart(slow) => ((*slow.policy()).into(), Some(slow)),
+        AnyPolicy::SlowStart(slow) => (slow.policy(), Some(slow)),
         policy => (*policy, None),
     };
     let body = serde_json::to_value(Body::of(&inner)?).ok()?;
@@ -116,9 +116,7 @@ impl<'t> LimitTable<'t> {
                 Some(_) => Err(table.error("needs the key `slow_start`")),
             };
         };
-        let slow = AnyTimed::try_from(limit)
-            .and_then(|limit| SlowStart::new(limit, Duration::from_nanos(period_ns)))
-            .map_err(refused)?;
+        let slow = SlowStart::new(limit, Duration::from_nanos(period_ns)).map_err(refused)?;
         Ok(first.map_or(slow, |Percent(share)| slow.with_first_share(share)).into())
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use rategate_core::verdict::{Grant, Verdict};
 
-use super::{Event, Subject, World, requested};
+use super::{Event, World, requested};
 use crate::report::{Operation, Outcome, Sleep};
 use crate::scenario::{CallMode, Caller, Gate, Ns};
 use crate::text::milliseconds;
@@ -37,7 +37,7 @@ impl<'s> Thread<'s> {
     }
 }
 
-impl<L: Subject> World<'_, L> {
+impl World<'_> {
     /// Continues a thread that begins, or that has done its work.
     pub(super) fn ready(&mut self, index: usize) {
         let thread = &mut self.threads[index];

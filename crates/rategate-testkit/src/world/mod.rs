@@ -12,13 +12,9 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use rategate_core::all_of::AllOfLedger;
-use rategate_core::any_policy::{AnyPolicy, AnyState};
-use rategate_core::error::LimitError;
-use rategate_core::holds::Holding;
+use rategate_core::any_policy::{AnyPolicy, Member};
 use rategate_core::ledger::Ledger;
-use rategate_core::policy::Policy;
-use rategate_core::provisional::Provisional;
+use rategate_core::members::Members;
 use rategate_core::verdict::{Grant, Verdict};
 
 use self::callers::Thread;
@@ -39,37 +35,13 @@ pub fn run(scenario: &Scenario) -> Report {
     run_on(scenario, &VirtualClock::new(scenario.clock_start_ns))
 }
 
-/// A limit on which a scenario can be played.
-pub trait Subject: Provisional + Holding {
-    /// Puts new limit numbers into force.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the policies are of other kinds or of another number. Nothing changes then.
-    fn reconfigure(&mut self, now_ns: u64, policies: &[AnyPolicy]) -> Result<(), LimitError>;
-}
-
-impl Subject for AllOfLedger {
-    fn reconfigure(&mut self, now_ns: u64, policies: &[AnyPolicy]) -> Result<(), LimitError> {
-        Self::reconfigure(self, now_ns, policies)
-    }
-}
-
 /// Plays a scenario to its end on `clock`, which may be wrong.
 ///
 /// Steps name its readings themselves. All other instants in the report are its readings too, and
 /// the window oracles judge by them, as the limits do.
 #[must_use]
 pub fn run_on(scenario: &Scenario, clock: &VirtualClock) -> Report {
-    run_with(scenario, clock, fresh_limits(scenario))
-}
-
-/// Plays a scenario to its end with another form of its limits, which must be fresh.
-///
-/// This is the suite that every engine has to pass.
-#[must_use]
-pub fn run_with(scenario: &Scenario, clock: &VirtualClock, limits: impl Subject) -> Report {
-    let mut world = World::new(scenario, clock, limits);
+    let mut world = World::new(scenario, clock, fresh_limits(scenario));
     world.play();
     let steps = std::mem::take(&mut world.steps.reports);
     judge::report(scenario, world.finished(), steps)
@@ -101,10 +73,10 @@ enum Event {
     },
 }
 
-struct World<'s, L> {
+struct World<'s> {
     scenario: &'s Scenario,
     clock: &'s VirtualClock,
-    limits: QueuedLimits<L>,
+    limits: QueuedLimits,
     /// True time, on the scale of the clock's first reading.
     true_ns: u64,
     /// The clock's reading.
@@ -135,8 +107,8 @@ pub(crate) struct Happened {
     pub(crate) grants: Vec<(u64, u64)>,
 }
 
-impl<'s, L: Subject> World<'s, L> {
-    fn new(scenario: &'s Scenario, clock: &'s VirtualClock, limits: L) -> Self {
+impl<'s> World<'s> {
+    fn new(scenario: &'s Scenario, clock: &'s VirtualClock, limits: Ledger) -> Self {
         let start_ns = scenario.clock_start_ns;
         let threads = scenario
             .callers
@@ -360,15 +332,12 @@ fn requested(caller: usize, arrival_ns: u64, permits: u64, outcome: Outcome) -> 
 
 /// Returns the limits as the run finds them. Where callers wait after their operations, a pacer's
 /// first permit is that of the first operation.
-fn fresh_limits(scenario: &Scenario) -> AllOfLedger {
+fn fresh_limits(scenario: &Scenario) -> Ledger {
     let start_ns = scenario.clock_start_ns;
     let after = scenario.callers.iter().any(|caller| caller.gate == Gate::After);
-    let limits = scenario.limits.iter().map(|limit| {
-        let state = match limit {
-            AnyPolicy::Pacer(pacer) if after => AnyState::Pacer(pacer.fresh_after(start_ns)),
-            _ => limit.fresh(start_ns),
-        };
-        Ledger::with_state(*limit, state, start_ns)
+    let limits = scenario.limits.iter().map(|limit| match limit {
+        AnyPolicy::Pacer(pacer) if after => Member::Pacer(*pacer, pacer.fresh_after(start_ns)),
+        _ => Member::fresh(*limit, start_ns),
     });
-    AllOfLedger::of(limits.collect(), start_ns)
+    Ledger::with_state(limits.collect::<Members>(), start_ns)
 }

@@ -4,12 +4,12 @@ use rategate_core::fair::ClassId;
 use rategate_core::queue::{Outcome as Ended, Request};
 use rategate_core::verdict::Grant;
 
-use super::{Event, Subject, World};
+use super::{Event, World};
 use crate::report::{Outcome, StepReport};
 use crate::scenario::CallMode;
 use crate::wait_queue::{Requester, Waiter, Wake};
 
-impl<L: Subject> World<'_, L> {
+impl World<'_> {
     pub(super) fn join_queue(&mut self, requester: Requester, permits: u64, class: ClassId) {
         let request = Request::of(permits).in_class(class);
         match self.limits.wait(self.now_ns, request, Waiter::Requester(requester)) {

@@ -10,7 +10,6 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{Request, Response};
 use rategate::adaptive::Outcome;
-use rategate::policy::LimiterPolicy;
 use rategate::{AcquireError, AsyncLimiter, Clock, Grant, Limiter, MonotonicClock};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -139,9 +138,8 @@ impl PaceLayer {
     /// # drop(layer);
     /// ```
     #[must_use]
-    pub fn limiter<P, C>(self, limiter: Limiter<P, C>) -> Self
+    pub fn limiter<C>(self, limiter: Limiter<C>) -> Self
     where
-        P: LimiterPolicy<Limit: Send + 'static> + 'static,
         C: Clock + 'static,
     {
         self.with(|rules| rules.limiter = Some(Arc::new(AsyncLimiter::from(limiter))))
@@ -289,9 +287,8 @@ pub(super) trait DynLimiter: Send + Sync {
 pub(super) type AcquireFuture<'l> =
     Pin<Box<dyn Future<Output = Result<Grant, AcquireError>> + Send + 'l>>;
 
-impl<P, C> DynLimiter for AsyncLimiter<P, C>
+impl<C> DynLimiter for AsyncLimiter<C>
 where
-    P: LimiterPolicy<Limit: Send>,
     C: Clock,
 {
     fn acquire_one_within(&self, max: Duration) -> AcquireFuture<'_> {

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rategate::error::KeyedError;
-use rategate::policy::{HasLockFree, Ledger};
 use rategate::{Clock, Decision, Keyed, Limiter};
 
 use super::limiter::RequestLimiter;
-use super::taken::{Known, Taken, may_count_in_flight};
+use super::taken::{Known, Taken};
 use super::{
     Answer, Gate, Limit, LimitRequest, Pass, PassedRequest, PendingOutcome, decide, refused,
 };
@@ -16,16 +15,14 @@ use crate::headers::Numbers;
 use crate::key::Key;
 use crate::refusal::Reason;
 
-impl<P, C> Gate for Keyed<Key, P, C>
+impl<C> Gate for Keyed<Key, C>
 where
-    P: HasLockFree + Send + Sync + 'static,
-    P::State: Send,
-    Ledger<P>: Send,
     C: Clock + Clone + 'static,
 {
     fn pass(&self, limit_request: LimitRequest, _name: Vec<u8>) -> Pass {
-        let of_key = KeyLimit { keyed: self, key: limit_request.key };
-        if !may_count_in_flight::<Ledger<P>>() {
+        let tier = self.tier_of(&limit_request.key);
+        let of_key = KeyLimit { keyed: self, key: limit_request.key, tier };
+        if !self.needs_ends(tier) {
             if !limit_request.share.is_whole() {
                 return Pass::Now(refused(Reason::NoShares));
             }
@@ -56,31 +53,28 @@ where
     }
 
     fn numbers(&self, tier: usize) -> Option<Numbers> {
-        Numbers::of(&self.policy(tier).ok()?)
+        Numbers::of([self.policy(tier).ok()?])
     }
 }
 
 /// The limit of one key in a table, which takes a few bytes while no request waits for it.
-struct KeyLimit<'a, P: HasLockFree, C: Clock> {
-    keyed: &'a Keyed<Key, P, C>,
+struct KeyLimit<'a, C: Clock> {
+    keyed: &'a Keyed<Key, C>,
     key: Key,
+    tier: usize,
 }
 
-impl<P, C> KeyLimit<'_, P, C>
+impl<C> KeyLimit<'_, C>
 where
-    P: HasLockFree,
     C: Clock + Clone,
 {
-    fn known(&self) -> Arc<KeyTouchedOnDrop<P, C>> {
+    fn known(&self) -> Arc<KeyTouchedOnDrop<C>> {
         Arc::new(KeyTouchedOnDrop { keyed: self.keyed.clone(), key: self.key })
     }
 }
 
-impl<P, C> Limit for KeyLimit<'_, P, C>
+impl<C> Limit for KeyLimit<'_, C>
 where
-    P: HasLockFree + Send + Sync + 'static,
-    P::State: Send,
-    Ledger<P>: Send,
     C: Clock + Clone + 'static,
 {
     fn try_take(&self, limit_request: LimitRequest) -> Answer {
@@ -88,6 +82,10 @@ where
             Decision::Granted(grant) => grant,
             Decision::Denied(denial) => return Ok(Err(denial)),
         };
+        if self.keyed.needs_ends(self.tier) {
+            // The policy became one of operations in flight just now, and nothing would end this.
+            let _ = self.keyed.release(&self.key, grant.permits());
+        }
         let taken = limit_request.may_return.then(|| {
             let (keyed, key) = (self.keyed.clone(), self.key);
             Taken::Charged(Box::new(move || {
@@ -114,7 +112,7 @@ where
         // A waiting request holds the key's limiter, and so keeps the key in the table, from
         // before its first poll.
         let known = self.known();
-        let limiter: Limiter<P, C> = match self.keyed.limiter(&self.key) {
+        let limiter: Limiter<C> = match self.keyed.limiter(&self.key) {
             Ok(limiter) => limiter,
             Err(KeyedError::TableFull) => return Err(Reason::TooManyWaiting),
             Err(error) => return Err(reason(error)),
@@ -125,21 +123,14 @@ where
 
 /// A key whose limiter was in use. The table notices the end of the use only at the next access to
 /// that key, or by chance. Dropping this therefore accesses the key.
-struct KeyTouchedOnDrop<P: HasLockFree, C: Clock + Clone> {
-    keyed: Keyed<Key, P, C>,
+struct KeyTouchedOnDrop<C: Clock + Clone> {
+    keyed: Keyed<Key, C>,
     key: Key,
 }
 
-impl<P, C> Known for Arc<KeyTouchedOnDrop<P, C>>
-where
-    P: HasLockFree + Send + Sync + 'static,
-    P::State: Send,
-    Ledger<P>: Send,
-    C: Clock + Clone + 'static,
-{
-}
+impl<C> Known for Arc<KeyTouchedOnDrop<C>> where C: Clock + Clone + 'static {}
 
-impl<P: HasLockFree, C: Clock + Clone> Drop for KeyTouchedOnDrop<P, C> {
+impl<C: Clock + Clone> Drop for KeyTouchedOnDrop<C> {
     fn drop(&mut self) {
         let _ = self.keyed.remaining(&self.key);
     }

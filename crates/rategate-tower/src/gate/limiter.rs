@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use rategate::error::ShareError;
-use rategate::policy::LimiterPolicy;
 use rategate::{AsyncLimiter, Clock, Decision, Grant, Limiter, Permit, TryAcquireError};
 
-use super::taken::{CachedInFlight, Known, Taken, in_flight, may_count_in_flight, refund_grant};
+use super::taken::{CachedInFlight, Known, Taken, in_flight, refund_grant};
 use super::{
     Answer, Gate, Limit, LimitRequest, Outcome, Pass, PassedRequest, PendingOutcome, decide,
     waited_for,
@@ -15,20 +14,19 @@ use crate::headers::Numbers;
 use crate::refusal::Reason;
 
 /// One limiter for all requests.
-pub(crate) struct One<P: LimiterPolicy, C: Clock> {
-    limiter: Limiter<P, C>,
+pub(crate) struct One<C: Clock> {
+    limiter: Limiter<C>,
     known: CachedInFlight,
 }
 
-impl<P: LimiterPolicy, C: Clock> One<P, C> {
-    pub(crate) fn new(limiter: Limiter<P, C>) -> Self {
+impl<C: Clock> One<C> {
+    pub(crate) fn new(limiter: Limiter<C>) -> Self {
         Self { limiter, known: CachedInFlight::default() }
     }
 }
 
-impl<P, C> Gate for One<P, C>
+impl<C> Gate for One<C>
 where
-    P: LimiterPolicy<Limit: Send + 'static> + 'static,
     C: Clock + 'static,
 {
     fn pass(&self, limit_request: LimitRequest, _name: Vec<u8>) -> Pass {
@@ -44,19 +42,18 @@ where
     }
 
     fn numbers(&self, _tier: usize) -> Option<Numbers> {
-        self.limiter.with_limit(|limit| Numbers::of(limit))
+        self.limiter.with_limit(|limit| Numbers::of(limit.policies()))
     }
 }
 
 /// A limiter, and the value that a request keeps while it holds permits.
-pub(super) struct RequestLimiter<'a, P: LimiterPolicy, C: Clock, K> {
-    pub(super) limiter: &'a Limiter<P, C>,
+pub(super) struct RequestLimiter<'a, C: Clock, K> {
+    pub(super) limiter: &'a Limiter<C>,
     pub(super) known: &'a K,
 }
 
-impl<P, C, K> Limit for RequestLimiter<'_, P, C, K>
+impl<C, K> Limit for RequestLimiter<'_, C, K>
 where
-    P: LimiterPolicy<Limit: Send + 'static> + 'static,
     C: Clock + 'static,
     K: Known,
 {
@@ -75,7 +72,7 @@ where
                 })?;
             return Ok(permit.map(|permit| self.held(permit, limit_request)));
         }
-        if may_count_in_flight::<P>() {
+        if self.known.may_count_in_flight(self.limiter) {
             let permit = self.limiter.try_permit(limit_request.cost).map_err(refusal)?;
             return Ok(permit.map(|permit| self.held(permit, limit_request)));
         }
@@ -105,14 +102,13 @@ where
     }
 }
 
-impl<P, C, K> RequestLimiter<'_, P, C, K>
+impl<C, K> RequestLimiter<'_, C, K>
 where
-    P: LimiterPolicy<Limit: Send + 'static> + 'static,
     C: Clock + 'static,
     K: Known,
 {
     /// Returns a permit as the request's passage.
-    fn held(&self, permit: Permit<P, C>, limit_request: LimitRequest) -> PassedRequest {
+    fn held(&self, permit: Permit<C>, limit_request: LimitRequest) -> PassedRequest {
         if !self.known.counts_in_flight(self.limiter) {
             return self.charged(permit.into_grant(), limit_request);
         }
@@ -127,26 +123,20 @@ where
 }
 
 /// A waiting request. It drops the limiter before `known`, which is about it.
-struct WaitingCall<P: LimiterPolicy, C, K> {
-    async_limiter: AsyncLimiter<P, C>,
+struct WaitingCall<C, K> {
+    async_limiter: AsyncLimiter<C>,
     known: K,
 }
 
-impl<P, C, K> WaitingCall<P, C, K>
+impl<C, K> WaitingCall<C, K>
 where
-    P: LimiterPolicy<Limit: Send + 'static> + 'static,
     C: Clock + 'static,
     K: Known,
 {
     async fn wait(self, limit_request: LimitRequest, max_wait: Duration) -> Outcome {
         let limit = RequestLimiter { limiter: self.async_limiter.limiter(), known: &self.known };
-        let waited = if may_count_in_flight::<P>() {
-            let permit = self.async_limiter.permit_within(limit_request.cost, max_wait).await;
-            permit.map(|permit| limit.held(permit, limit_request))
-        } else {
-            let grant = self.async_limiter.acquire_within(limit_request.cost, max_wait).await;
-            grant.map(|grant| limit.charged(grant, limit_request))
-        };
+        let permit = self.async_limiter.permit_within(limit_request.cost, max_wait).await;
+        let waited = permit.map(|permit| limit.held(permit, limit_request));
         waited_for(&limit, limit_request, waited)
     }
 }

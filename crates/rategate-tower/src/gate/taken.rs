@@ -1,16 +1,11 @@
 //! The permits that a request has taken, and their return: by the head of the response, or at the
 //! end of its body.
 
-use std::any::TypeId;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rategate::adaptive::Outcome;
-use rategate::policy::{Ledger, LimiterPolicy};
-use rategate::{
-    BackfillPool, Clock, FixedWindow, Gcra, Grant, Limiter, Pacer, Permit, SlidingLog, SlowStart,
-    TwoTimeline, WarmUp,
-};
+use rategate::{Clock, Grant, Limiter, Permit};
 
 /// The permits that a request has taken.
 pub(crate) enum Taken {
@@ -68,15 +63,14 @@ pub(crate) trait InFlight: Send + Sync {
 }
 
 /// Permits of a limiter in flight. `K` is dropped after them.
-struct Flight<P: LimiterPolicy, C: Clock, K> {
-    permit: Option<Permit<P, C>>,
+struct Flight<C: Clock, K> {
+    permit: Option<Permit<C>>,
     end: End,
     _known: K,
 }
 
-impl<P, C, K> InFlight for Flight<P, C, K>
+impl<C, K> InFlight for Flight<C, K>
 where
-    P: LimiterPolicy<Limit: Send>,
     C: Clock,
     K: Send + Sync,
 {
@@ -85,7 +79,7 @@ where
     }
 }
 
-impl<P: LimiterPolicy, C: Clock, K> Drop for Flight<P, C, K> {
+impl<C: Clock, K> Drop for Flight<C, K> {
     fn drop(&mut self) {
         let Some(permit) = self.permit.take() else { return };
         match self.end {
@@ -97,35 +91,21 @@ impl<P: LimiterPolicy, C: Clock, K> Drop for Flight<P, C, K> {
     }
 }
 
-/// Returns `true` if limits of this type may count requests in flight: all but the types that are
-/// known not to.
-pub(super) fn may_count_in_flight<P: 'static>() -> bool {
-    let never = [
-        TypeId::of::<Ledger<Gcra>>(),
-        TypeId::of::<Ledger<SlidingLog>>(),
-        TypeId::of::<Ledger<FixedWindow>>(),
-        TypeId::of::<Ledger<Pacer>>(),
-        TypeId::of::<Ledger<TwoTimeline>>(),
-        TypeId::of::<Ledger<WarmUp>>(),
-        TypeId::of::<Ledger<BackfillPool>>(),
-        TypeId::of::<Ledger<SlowStart<Gcra>>>(),
-        TypeId::of::<Ledger<SlowStart<SlidingLog>>>(),
-        TypeId::of::<Ledger<SlowStart<FixedWindow>>>(),
-        TypeId::of::<Ledger<SlowStart<Pacer>>>(),
-        TypeId::of::<Ledger<SlowStart<TwoTimeline>>>(),
-        TypeId::of::<Ledger<SlowStart<BackfillPool>>>(),
-    ];
-    !never.contains(&TypeId::of::<P>())
-}
-
 /// Knowledge about a limiter. A request with permits in flight keeps it, and drops it after them.
 pub(super) trait Known: Clone + Send + Sync + 'static {
     /// Returns `true` if the limiter counts requests in flight, or follows how they end.
     ///
     /// A limit's policy may only be known at run time, and may change. The call comes after a
     /// permit was taken, so a later change does not turn that permit into one in flight.
-    fn counts_in_flight<P: LimiterPolicy, C: Clock>(&self, limiter: &Limiter<P, C>) -> bool {
+    fn counts_in_flight<C: Clock>(&self, limiter: &Limiter<C>) -> bool {
         needs_the_end(limiter)
+    }
+
+    /// Returns `false` if a permit that is taken now needs no end, as far as that is known without
+    /// the limiter's lock.
+    fn may_count_in_flight<C: Clock>(&self, limiter: &Limiter<C>) -> bool {
+        let _ = limiter;
+        true
     }
 }
 
@@ -135,7 +115,7 @@ pub(super) trait Known: Clone + Send + Sync + 'static {
 pub(crate) struct CachedInFlight(Arc<AtomicU64>);
 
 impl Known for CachedInFlight {
-    fn counts_in_flight<P: LimiterPolicy, C: Clock>(&self, limiter: &Limiter<P, C>) -> bool {
+    fn counts_in_flight<C: Clock>(&self, limiter: &Limiter<C>) -> bool {
         // Starts at 1, to differ from the initial value.
         let number = || limiter.changes().saturating_add(1).saturating_mul(2);
         let changes = number();
@@ -149,17 +129,20 @@ impl Known for CachedInFlight {
         }
         counts
     }
+
+    fn may_count_in_flight<C: Clock>(&self, limiter: &Limiter<C>) -> bool {
+        self.counts_in_flight(limiter)
+    }
 }
 
-fn needs_the_end<P: LimiterPolicy, C: Clock>(limiter: &Limiter<P, C>) -> bool {
+fn needs_the_end<C: Clock>(limiter: &Limiter<C>) -> bool {
     // A release of 0 permits only tests the policy.
     limiter.release(0).unwrap_or(false) || limiter.follows_outcomes().unwrap_or(false)
 }
 
 /// Returns a permit in flight as taken permits.
-pub(super) fn in_flight<P, C, K>(permit: Permit<P, C>, known: K) -> Taken
+pub(super) fn in_flight<C, K>(permit: Permit<C>, known: K) -> Taken
 where
-    P: LimiterPolicy<Limit: Send + 'static> + 'static,
     C: Clock + 'static,
     K: Send + Sync + 'static,
 {
@@ -167,9 +150,8 @@ where
 }
 
 /// Returns a closure that refunds a grant of a limiter.
-pub(super) fn refund_grant<P, C>(limiter: &Limiter<P, C>, grant: Grant) -> Refund
+pub(super) fn refund_grant<C>(limiter: &Limiter<C>, grant: Grant) -> Refund
 where
-    P: LimiterPolicy<Limit: Send + 'static> + 'static,
     C: Clock + 'static,
 {
     let limiter = limiter.clone();

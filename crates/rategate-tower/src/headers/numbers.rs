@@ -1,14 +1,10 @@
 //! The numbers of a limit for quota policies, also after a change of the limit.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rategate::policy::{AllOfLedger, Ledger, Policy};
-use rategate::{
-    AnyPolicy, CommitLog, Concurrency, FixedWindow, Gcra, Rate, SlidingLog, SlowStart, WarmUp,
-};
+use rategate::{AnyPolicy, Rate};
 
 use super::QuotaPolicy;
 
@@ -21,24 +17,11 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// Returns the numbers of a limit or of its policy, if its kind has some.
-    pub(crate) fn of(limit: &dyn Any) -> Option<Self> {
-        if let Some(all) = limit.downcast_ref::<AllOfLedger>() {
-            let each: Option<Vec<Self>> = all.policies().map(Self::of_policy).collect();
-            // The limit that a client reaches first.
-            return each?.into_iter().min_by_key(|numbers| numbers.quota);
-        }
-        let policy = any_of::<AnyPolicy>(limit)
-            .or_else(|| any_of::<Gcra>(limit))
-            .or_else(|| any_of::<SlidingLog>(limit))
-            .or_else(|| any_of::<FixedWindow>(limit))
-            .or_else(|| any_of::<WarmUp>(limit))
-            .or_else(|| any_of::<Concurrency>(limit))
-            .or_else(|| any_of::<CommitLog>(limit))
-            .or_else(|| slow_of::<Gcra>(limit))
-            .or_else(|| slow_of::<SlidingLog>(limit))
-            .or_else(|| slow_of::<FixedWindow>(limit));
-        Self::of_policy(&policy?)
+    /// Returns the numbers of a limit, if its kind has some: of several those that a client reaches
+    /// first.
+    pub(crate) fn of(policies: impl IntoIterator<Item = AnyPolicy>) -> Option<Self> {
+        let each = policies.into_iter().map(|policy| Self::of_policy(&policy));
+        each.collect::<Option<Vec<Self>>>()?.into_iter().min_by_key(|numbers| numbers.quota)
     }
 
     fn of_policy(policy: &AnyPolicy) -> Option<Self> {
@@ -60,7 +43,7 @@ impl Numbers {
             AnyPolicy::CommitLog(log) => within(log.permits(), log.cools_for_ns()),
             AnyPolicy::Concurrency(limit) => Self { quota: limit.permits(), window: None },
             // Those that hold once the slow start is over.
-            AnyPolicy::SlowStart(slow) => Self::of_policy(&(*slow.policy()).into())?,
+            AnyPolicy::SlowStart(slow) => Self::of_policy(&slow.policy())?,
             _ => return None,
         })
     }
@@ -70,24 +53,6 @@ impl Numbers {
     fn announced(self, given: &QuotaPolicy) -> Option<QuotaPolicy> {
         given.changed(self.quota, self.window)
     }
-}
-
-/// Returns the policy of a limit, or the policy itself, if it is of this kind.
-fn any_of<P: Policy + Copy + Into<AnyPolicy> + 'static>(limit: &dyn Any) -> Option<AnyPolicy> {
-    policy_of::<P>(limit).map(|policy| (*policy).into())
-}
-
-/// Returns the policy that a slow start of this kind leads to.
-fn slow_of<P>(limit: &dyn Any) -> Option<AnyPolicy>
-where
-    P: Copy + Into<AnyPolicy> + 'static,
-    SlowStart<P>: Policy,
-{
-    policy_of::<SlowStart<P>>(limit).map(|slow| (*slow.policy()).into())
-}
-
-fn policy_of<P: Policy + 'static>(limit: &dyn Any) -> Option<&P> {
-    limit.downcast_ref().or_else(|| Some(limit.downcast_ref::<Ledger<P>>()?.policy()))
 }
 
 /// Returns the time that permits take at a finite rate, rounded up.

@@ -6,8 +6,6 @@ use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use rategate_core::concurrent::LimiterPolicy;
-
 use super::io::{DEFAULT_CHUNK, SHARE, refused};
 use super::poll_acquire::PollAcquire;
 use crate::clock::{Clock, MonotonicClock};
@@ -53,10 +51,10 @@ use crate::future::AsyncLimiter;
 /// next one goes on from there, with any buffer. A chunk that was granted meanwhile moves late.
 /// Dropped, the stream leaves the queue, and what it was granted is refunded; closing it does so
 /// for a write.
-pub struct AsyncByteLimited<T, P: LimiterPolicy, C: Clock = MonotonicClock> {
+pub struct AsyncByteLimited<T, C: Clock = MonotonicClock> {
     inner: T,
-    reads: PollAcquire<P, C>,
-    writes: PollAcquire<P, C>,
+    reads: PollAcquire<C>,
+    writes: PollAcquire<C>,
     chunk: NonZeroU64,
 }
 
@@ -67,9 +65,9 @@ pub(super) enum Direction {
     Out,
 }
 
-impl<T, P: LimiterPolicy, C: Clock> AsyncByteLimited<T, P, C> {
+impl<T, C: Clock> AsyncByteLimited<T, C> {
     /// Lets the bytes of `inner` pass `limiter`, which may be shared.
-    pub fn new(inner: T, limiter: &AsyncLimiter<P, C>) -> Self {
+    pub fn new(inner: T, limiter: &AsyncLimiter<C>) -> Self {
         let (reads, writes) = (PollAcquire::new(limiter), PollAcquire::new(limiter));
         Self { inner, reads, writes, chunk: DEFAULT_CHUNK }
     }
@@ -101,7 +99,7 @@ impl<T, P: LimiterPolicy, C: Clock> AsyncByteLimited<T, P, C> {
     }
 }
 
-impl<T: Unpin, P: LimiterPolicy, C: Clock> AsyncByteLimited<T, P, C> {
+impl<T: Unpin, C: Clock> AsyncByteLimited<T, C> {
     pub(super) fn inner(&mut self) -> Pin<&mut T> {
         Pin::new(&mut self.inner)
     }
@@ -155,7 +153,7 @@ impl<T: Unpin, P: LimiterPolicy, C: Clock> AsyncByteLimited<T, P, C> {
     }
 }
 
-impl<T: fmt::Debug, P: LimiterPolicy, C: Clock> fmt::Debug for AsyncByteLimited<T, P, C> {
+impl<T: fmt::Debug, C: Clock> fmt::Debug for AsyncByteLimited<T, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AsyncByteLimited")
             .field("inner", &self.inner)

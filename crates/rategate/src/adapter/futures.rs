@@ -5,15 +5,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures_io::{AsyncRead, AsyncWrite};
-use rategate_core::concurrent::LimiterPolicy;
 
 use super::async_bytes::{AsyncByteLimited, Direction};
 use crate::clock::Clock;
 
-impl<T, P, C> AsyncRead for AsyncByteLimited<T, P, C>
+impl<T, C> AsyncRead for AsyncByteLimited<T, C>
 where
     T: AsyncRead + Unpin,
-    P: LimiterPolicy,
     C: Clock,
 {
     fn poll_read(
@@ -28,10 +26,9 @@ where
     }
 }
 
-impl<T, P, C> AsyncWrite for AsyncByteLimited<T, P, C>
+impl<T, C> AsyncWrite for AsyncByteLimited<T, C>
 where
     T: AsyncWrite + Unpin,
-    P: LimiterPolicy,
     C: Clock,
 {
     fn poll_write(

@@ -5,8 +5,6 @@ use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::num::NonZeroU64;
 
-use rategate_core::concurrent::LimiterPolicy;
-
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::AcquireError;
 use crate::limiter::Limiter;
@@ -56,9 +54,9 @@ pub(super) const SHARE: u64 = 16;
 /// [`AdapterError`], and nothing has moved. `Interrupted` and `WouldBlock` come from the inner
 /// stream as they are: the permits have been refunded by then, and the same call can be made
 /// again.
-pub struct ByteLimited<T, P: LimiterPolicy, C = MonotonicClock> {
+pub struct ByteLimited<T, C = MonotonicClock> {
     inner: T,
-    limiter: Limiter<P, C>,
+    limiter: Limiter<C>,
     chunk: NonZeroU64,
 }
 
@@ -74,12 +72,12 @@ impl AdapterError {
     }
 }
 
-impl<T, P: LimiterPolicy, C: Clock> ByteLimited<T, P, C> {
+impl<T, C: Clock> ByteLimited<T, C> {
     /// Lets the bytes of `inner` pass `limiter`, which may be shared.
     ///
     /// Reading and writing block the thread: in a task, use `AsyncByteLimited` of the features
     /// `futures` and `tokio`.
-    pub fn new(inner: T, limiter: &Limiter<P, C>) -> Self {
+    pub fn new(inner: T, limiter: &Limiter<C>) -> Self {
         Self { inner, limiter: limiter.clone(), chunk: DEFAULT_CHUNK }
     }
 
@@ -136,7 +134,7 @@ impl<T, P: LimiterPolicy, C: Clock> ByteLimited<T, P, C> {
     }
 }
 
-impl<T: Read, P: LimiterPolicy, C: Clock> Read for ByteLimited<T, P, C> {
+impl<T: Read, C: Clock> Read for ByteLimited<T, C> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.pass(buffer.len(), |inner, max| {
             let max = max.min(buffer.len());
@@ -150,7 +148,7 @@ impl<T: Read, P: LimiterPolicy, C: Clock> Read for ByteLimited<T, P, C> {
     }
 }
 
-impl<T: Write, P: LimiterPolicy, C: Clock> Write for ByteLimited<T, P, C> {
+impl<T: Write, C: Clock> Write for ByteLimited<T, C> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.pass(bytes.len(), |inner, max| {
             inner.write(bytes.get(..max.min(bytes.len())).unwrap_or_default())
@@ -167,7 +165,7 @@ impl<T: Write, P: LimiterPolicy, C: Clock> Write for ByteLimited<T, P, C> {
     }
 }
 
-impl<T: fmt::Debug, P: LimiterPolicy, C> fmt::Debug for ByteLimited<T, P, C> {
+impl<T: fmt::Debug, C> fmt::Debug for ByteLimited<T, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ByteLimited")
             .field("inner", &self.inner)

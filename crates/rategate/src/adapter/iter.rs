@@ -4,7 +4,6 @@ use std::fmt;
 use std::iter::FusedIterator;
 use std::time::Duration;
 
-use rategate_core::concurrent::LimiterPolicy;
 use rategate_core::error::LimitError;
 use rategate_core::sliding_log::SlidingLog;
 
@@ -42,10 +41,7 @@ pub trait RateLimitedExt: Iterator + Sized {
     /// Lets each item pass `limiter` when it is pulled. The limiter may be shared.
     ///
     /// Pulling blocks the thread: in a task, use `RateLimitedStreamExt` of the feature `futures`.
-    fn rate_limited<P: LimiterPolicy, C: Clock>(
-        self,
-        limiter: &Limiter<P, C>,
-    ) -> RateLimited<Self, P, C> {
+    fn rate_limited<C: Clock>(self, limiter: &Limiter<C>) -> RateLimited<Self, C> {
         RateLimited { items: self, limiter: limiter.clone(), held: None, stopped: false }
     }
 
@@ -67,11 +63,7 @@ pub trait RateLimitedExt: Iterator + Sized {
     ///
     /// [`LimitError`] if either is zero, `items` over
     /// [`MAX_PERMITS`](rategate_core::sliding_log::MAX_PERMITS), or `period` over 584 years.
-    fn limit_rate(
-        self,
-        items: u64,
-        period: Duration,
-    ) -> Result<RateLimited<Self, SlidingLog>, LimitError> {
+    fn limit_rate(self, items: u64, period: Duration) -> Result<RateLimited<Self>, LimitError> {
         self.limit_rate_on(items, period, MonotonicClock::new())
     }
 
@@ -85,7 +77,7 @@ pub trait RateLimitedExt: Iterator + Sized {
         items: u64,
         period: Duration,
         clock: C,
-    ) -> Result<RateLimited<Self, SlidingLog, C>, LimitError> {
+    ) -> Result<RateLimited<Self, C>, LimitError> {
         let period_ns = exact_ns(period).ok_or(LimitError::PeriodTooLong)?;
         let policy = SlidingLog::try_new(items, Duration::from_nanos(period_ns))?;
         Ok(self.rate_limited(&Limiter::with_clock(policy, clock)))
@@ -100,21 +92,21 @@ impl<I: Iterator> RateLimitedExt for I {}
 /// more, the error is the last thing to come out, and [`into_parts`](Self::into_parts) returns
 /// the item that was pulled for it.
 #[must_use = "an iterator does nothing until it is pulled"]
-pub struct RateLimited<I: Iterator, P: LimiterPolicy, C = MonotonicClock> {
+pub struct RateLimited<I: Iterator, C = MonotonicClock> {
     items: I,
-    limiter: Limiter<P, C>,
+    limiter: Limiter<C>,
     held: Option<I::Item>,
     stopped: bool,
 }
 
-impl<I: Iterator, P: LimiterPolicy, C> RateLimited<I, P, C> {
+impl<I: Iterator, C> RateLimited<I, C> {
     /// Returns the item that got an error instead of a permit, if any, and the items after it.
     pub fn into_parts(self) -> (Option<I::Item>, I) {
         (self.held, self.items)
     }
 }
 
-impl<I: Iterator, P: LimiterPolicy, C: Clock> Iterator for RateLimited<I, P, C> {
+impl<I: Iterator, C: Clock> Iterator for RateLimited<I, C> {
     type Item = Result<I::Item, AcquireError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -144,9 +136,9 @@ impl<I: Iterator, P: LimiterPolicy, C: Clock> Iterator for RateLimited<I, P, C> 
     }
 }
 
-impl<I: Iterator, P: LimiterPolicy, C: Clock> FusedIterator for RateLimited<I, P, C> {}
+impl<I: Iterator, C: Clock> FusedIterator for RateLimited<I, C> {}
 
-impl<I: Iterator + fmt::Debug, P: LimiterPolicy, C> fmt::Debug for RateLimited<I, P, C> {
+impl<I: Iterator + fmt::Debug, C> fmt::Debug for RateLimited<I, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimited")
             .field("items", &self.items)

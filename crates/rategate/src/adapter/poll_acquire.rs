@@ -5,21 +5,19 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use rategate_core::concurrent::LimiterPolicy;
-
 use crate::clock::Clock;
 use crate::decision::Grant;
 use crate::error::AcquireError;
 use crate::future::{AcquireOwned, AsyncLimiter};
 
 /// The wait of an adaptor. Dropped, it leaves the wait queue, and its grant is refunded.
-pub(super) struct PollAcquire<P: LimiterPolicy, C: Clock> {
-    limiter: AsyncLimiter<P, C>,
-    acquire: Option<AcquireOwned<P, C>>,
+pub(super) struct PollAcquire<C: Clock> {
+    limiter: AsyncLimiter<C>,
+    acquire: Option<AcquireOwned<C>>,
 }
 
-impl<P: LimiterPolicy, C: Clock> PollAcquire<P, C> {
-    pub(super) fn new(limiter: &AsyncLimiter<P, C>) -> Self {
+impl<C: Clock> PollAcquire<C> {
+    pub(super) fn new(limiter: &AsyncLimiter<C>) -> Self {
         Self { limiter: limiter.clone(), acquire: None }
     }
 
@@ -62,7 +60,7 @@ impl<P: LimiterPolicy, C: Clock> PollAcquire<P, C> {
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> fmt::Debug for PollAcquire<P, C> {
+impl<C: Clock> fmt::Debug for PollAcquire<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PollAcquire").field("acquire", &self.acquire).finish_non_exhaustive()
     }

@@ -1,6 +1,5 @@
 //! Parallel iterators whose actions pass a limiter: the only file that names rayon.
 
-use rategate_core::concurrent::{Concurrent, LimiterPolicy};
 use rayon::iter::ParallelIterator;
 
 use crate::clock::Clock;
@@ -36,15 +35,13 @@ pub trait RateLimitedParallelExt: ParallelIterator {
     ///
     /// An item without a permit comes out as the error instead; collecting into a `Result` ends
     /// the others at that.
-    fn rate_limited_map<P, C, R, F>(
+    fn rate_limited_map<C, R, F>(
         self,
-        limiter: &Limiter<P, C>,
+        limiter: &Limiter<C>,
         action: F,
     ) -> impl ParallelIterator<Item = Result<R, AcquireError>>
     where
-        P: LimiterPolicy<Limit: Send>,
         C: Clock,
-        <P::Limit as Concurrent>::LockFree: Send + Sync,
         R: Send,
         F: Fn(Self::Item, Grant) -> R + Sync + Send,
     {

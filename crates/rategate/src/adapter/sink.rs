@@ -6,7 +6,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_sink::Sink;
-use rategate_core::concurrent::LimiterPolicy;
 
 use super::poll_acquire::PollAcquire;
 use crate::clock::{Clock, MonotonicClock};
@@ -59,14 +58,13 @@ use crate::future::AsyncLimiter;
 /// goes on with both. Dropped itself, the sink leaves the queue, the permits of the item are
 /// refunded, and the item is dropped with it.
 #[must_use = "a sink does nothing until it is polled"]
-pub struct RateLimitedSink<S, T, P, C = MonotonicClock, F = fn(&T) -> u64>
+pub struct RateLimitedSink<S, T, C = MonotonicClock, F = fn(&T) -> u64>
 where
-    P: LimiterPolicy,
     C: Clock,
 {
     inner: S,
     held: Option<T>,
-    poll_acquire: PollAcquire<P, C>,
+    poll_acquire: PollAcquire<C>,
     cost: F,
 }
 
@@ -85,23 +83,23 @@ pub enum SinkError<E> {
     NotReady,
 }
 
-impl<S, T, P: LimiterPolicy, C: Clock> RateLimitedSink<S, T, P, C> {
+impl<S, T, C: Clock> RateLimitedSink<S, T, C> {
     /// Lets each item pass `limiter`, which may be shared, for one permit.
-    pub fn new(inner: S, limiter: &AsyncLimiter<P, C>) -> Self {
+    pub fn new(inner: S, limiter: &AsyncLimiter<C>) -> Self {
         Self::by(inner, limiter, |_| 1)
     }
 }
 
-impl<S, T, P: LimiterPolicy, C: Clock, F: FnMut(&T) -> u64> RateLimitedSink<S, T, P, C, F> {
+impl<S, T, C: Clock, F: FnMut(&T) -> u64> RateLimitedSink<S, T, C, F> {
     /// Lets each item pass `limiter` for as many permits as `cost` returns.
     ///
     /// An item that costs nothing passes without the limiter.
-    pub fn by(inner: S, limiter: &AsyncLimiter<P, C>, cost: F) -> Self {
+    pub fn by(inner: S, limiter: &AsyncLimiter<C>, cost: F) -> Self {
         Self { inner, held: None, poll_acquire: PollAcquire::new(limiter), cost }
     }
 }
 
-impl<S, T, P: LimiterPolicy, C: Clock, F> RateLimitedSink<S, T, P, C, F> {
+impl<S, T, C: Clock, F> RateLimitedSink<S, T, C, F> {
     /// Returns the inner sink. Items sent into it here do not pass the limiter.
     pub const fn get_ref(&self) -> &S {
         &self.inner
@@ -118,10 +116,9 @@ impl<S, T, P: LimiterPolicy, C: Clock, F> RateLimitedSink<S, T, P, C, F> {
     }
 }
 
-impl<S, T, P, C, F> RateLimitedSink<S, T, P, C, F>
+impl<S, T, C, F> RateLimitedSink<S, T, C, F>
 where
     S: Sink<T> + Unpin,
-    P: LimiterPolicy,
     C: Clock,
     F: FnMut(&T) -> u64,
 {
@@ -147,10 +144,9 @@ where
     }
 }
 
-impl<S, T, P, C, F> Sink<T> for RateLimitedSink<S, T, P, C, F>
+impl<S, T, C, F> Sink<T> for RateLimitedSink<S, T, C, F>
 where
     S: Sink<T> + Unpin,
-    P: LimiterPolicy,
     C: Clock,
     F: FnMut(&T) -> u64,
 {
@@ -192,11 +188,9 @@ where
 }
 
 /// Only the inner sink is ever pinned.
-impl<S: Unpin, T, P: LimiterPolicy, C: Clock, F> Unpin for RateLimitedSink<S, T, P, C, F> {}
+impl<S: Unpin, T, C: Clock, F> Unpin for RateLimitedSink<S, T, C, F> {}
 
-impl<S: fmt::Debug, T, P: LimiterPolicy, C: Clock, F> fmt::Debug
-    for RateLimitedSink<S, T, P, C, F>
-{
+impl<S: fmt::Debug, T, C: Clock, F> fmt::Debug for RateLimitedSink<S, T, C, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimitedSink")
             .field("inner", &self.inner)

@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_core::stream::{FusedStream, Stream};
-use rategate_core::concurrent::LimiterPolicy;
 
 use super::poll_acquire::PollAcquire;
 use crate::clock::{Clock, MonotonicClock};
@@ -39,9 +38,8 @@ use crate::future::AsyncLimiter;
 /// ```
 pub trait RateLimitedStreamExt: Stream + Sized {
     /// Lets each item pass `limiter`, which may be shared, for one permit.
-    fn rate_limited<P, C>(self, limiter: &AsyncLimiter<P, C>) -> RateLimitedStream<Self, P, C>
+    fn rate_limited<C>(self, limiter: &AsyncLimiter<C>) -> RateLimitedStream<Self, C>
     where
-        P: LimiterPolicy,
         C: Clock,
     {
         self.rate_limited_by(limiter, |_| 1)
@@ -50,13 +48,12 @@ pub trait RateLimitedStreamExt: Stream + Sized {
     /// Lets each item pass `limiter` for as many permits as `cost` returns.
     ///
     /// An item that costs nothing passes without the limiter.
-    fn rate_limited_by<P, C, F>(
+    fn rate_limited_by<C, F>(
         self,
-        limiter: &AsyncLimiter<P, C>,
+        limiter: &AsyncLimiter<C>,
         cost: F,
-    ) -> RateLimitedStream<Self, P, C, F>
+    ) -> RateLimitedStream<Self, C, F>
     where
-        P: LimiterPolicy,
         C: Clock,
         F: FnMut(&Self::Item) -> u64,
     {
@@ -90,20 +87,19 @@ impl<S: Stream> RateLimitedStreamExt for S {}
 /// A grant that is not polled for stays with its item, which so may come out late, and with it
 /// one item more in a window than the limit allows.
 #[must_use = "a stream does nothing until it is polled"]
-pub struct RateLimitedStream<S, P, C = MonotonicClock, F = fn(&<S as Stream>::Item) -> u64>
+pub struct RateLimitedStream<S, C = MonotonicClock, F = fn(&<S as Stream>::Item) -> u64>
 where
     S: Stream,
-    P: LimiterPolicy,
     C: Clock,
 {
     items: S,
     held: Option<S::Item>,
-    poll_acquire: PollAcquire<P, C>,
+    poll_acquire: PollAcquire<C>,
     cost: F,
     stopped: bool,
 }
 
-impl<S: Stream, P: LimiterPolicy, C: Clock, F> RateLimitedStream<S, P, C, F> {
+impl<S: Stream, C: Clock, F> RateLimitedStream<S, C, F> {
     /// Returns the item that waits for its permits, if any, and the items after it.
     ///
     /// Its wait ends.
@@ -112,10 +108,9 @@ impl<S: Stream, P: LimiterPolicy, C: Clock, F> RateLimitedStream<S, P, C, F> {
     }
 }
 
-impl<S, P, C, F> Stream for RateLimitedStream<S, P, C, F>
+impl<S, C, F> Stream for RateLimitedStream<S, C, F>
 where
     S: Stream + Unpin,
-    P: LimiterPolicy,
     C: Clock,
     F: FnMut(&S::Item) -> u64,
 {
@@ -154,10 +149,9 @@ where
     }
 }
 
-impl<S, P, C, F> FusedStream for RateLimitedStream<S, P, C, F>
+impl<S, C, F> FusedStream for RateLimitedStream<S, C, F>
 where
     S: Stream + Unpin,
-    P: LimiterPolicy,
     C: Clock,
     F: FnMut(&S::Item) -> u64,
 {
@@ -167,12 +161,11 @@ where
 }
 
 /// Only the inner stream is ever pinned.
-impl<S: Stream + Unpin, P: LimiterPolicy, C: Clock, F> Unpin for RateLimitedStream<S, P, C, F> {}
+impl<S: Stream + Unpin, C: Clock, F> Unpin for RateLimitedStream<S, C, F> {}
 
-impl<S, P, C, F> fmt::Debug for RateLimitedStream<S, P, C, F>
+impl<S, C, F> fmt::Debug for RateLimitedStream<S, C, F>
 where
     S: Stream + fmt::Debug,
-    P: LimiterPolicy,
     C: Clock,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,16 +4,14 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use rategate_core::concurrent::LimiterPolicy;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::async_bytes::{AsyncByteLimited, Direction};
 use crate::clock::Clock;
 
-impl<T, P, C> AsyncRead for AsyncByteLimited<T, P, C>
+impl<T, C> AsyncRead for AsyncByteLimited<T, C>
 where
     T: AsyncRead + Unpin,
-    P: LimiterPolicy,
     C: Clock,
 {
     fn poll_read(
@@ -42,10 +40,9 @@ where
     }
 }
 
-impl<T, P, C> AsyncWrite for AsyncByteLimited<T, P, C>
+impl<T, C> AsyncWrite for AsyncByteLimited<T, C>
 where
     T: AsyncWrite + Unpin,
-    P: LimiterPolicy,
     C: Clock,
 {
     fn poll_write(

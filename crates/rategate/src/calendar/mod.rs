@@ -10,7 +10,7 @@
 //!
 //! let monthly = CalendarSpec::new("month", "America/New_York")?.anchored("2026-01-31T00:00")?;
 //! let quota = monthly.quota(2_000_000)?;
-//! let tokens: Keyed<str, _, _> = Keyed::with_clock(quota, Default::default(), calendar::clock());
+//! let tokens: Keyed<str, _> = Keyed::with_clock(quota, Default::default(), calendar::clock());
 //! assert!(matches!(tokens.try_acquire("tenant", 1_200)?, Decision::Granted(_)));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -6,7 +6,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use rategate_core::concurrent::{Concurrent, LimiterPolicy};
 use rategate_core::fair::ClassId;
 use rategate_core::holds::Hold;
 use rategate_core::queue::{Joined, Request, WaiterId};
@@ -34,8 +33,8 @@ use crate::shared::Shared;
 /// woken, holds its permits for the [grace period](crate::Limiter::with_grace), once, and blocks
 /// those behind it for that time.
 #[must_use = "a future does nothing unless it is awaited"]
-pub struct Acquire<'a, P: LimiterPolicy, C: Clock> {
-    shared: &'a Arc<Shared<P::Limit, C>>,
+pub struct Acquire<'a, C: Clock> {
+    shared: &'a Arc<Shared<C>>,
     wait: Wait,
 }
 
@@ -43,8 +42,8 @@ pub struct Acquire<'a, P: LimiterPolicy, C: Clock> {
 ///
 /// It is an [`Acquire`] that borrows nothing, for a task or a type that keeps it between polls.
 #[must_use = "a future does nothing unless it is awaited"]
-pub struct AcquireOwned<P: LimiterPolicy, C: Clock = MonotonicClock> {
-    shared: Arc<Shared<P::Limit, C>>,
+pub struct AcquireOwned<C: Clock = MonotonicClock> {
+    shared: Arc<Shared<C>>,
     wait: Wait,
 }
 
@@ -52,14 +51,14 @@ pub struct AcquireOwned<P: LimiterPolicy, C: Clock = MonotonicClock> {
 ///
 /// It is an [`Acquire`] with a deadline.
 #[must_use = "a future does nothing unless it is awaited"]
-pub struct AcquireWithin<'a, P: LimiterPolicy, C: Clock> {
-    acquire: Acquire<'a, P, C>,
+pub struct AcquireWithin<'a, C: Clock> {
+    acquire: Acquire<'a, C>,
     max_wait_ns: u64,
 }
 
 /// The wait of [`AsyncLimiter::hold`](crate::AsyncLimiter::hold).
-pub(super) struct AcquireHold<'a, P: LimiterPolicy, C: Clock> {
-    acquire: Acquire<'a, P, C>,
+pub(super) struct AcquireHold<'a, C: Clock> {
+    acquire: Acquire<'a, C>,
     estimate: Estimate,
 }
 
@@ -77,24 +76,24 @@ enum State {
     Done,
 }
 
-impl<'a, P: LimiterPolicy, C: Clock> Acquire<'a, P, C> {
-    pub(super) const fn new(shared: &'a Arc<Shared<P::Limit, C>>, request: Request) -> Self {
+impl<'a, C: Clock> Acquire<'a, C> {
+    pub(super) const fn new(shared: &'a Arc<Shared<C>>, request: Request) -> Self {
         Self { shared, wait: Wait::new(request) }
     }
 
-    pub(super) const fn within(self, max_wait_ns: u64) -> AcquireWithin<'a, P, C> {
+    pub(super) const fn within(self, max_wait_ns: u64) -> AcquireWithin<'a, C> {
         AcquireWithin { acquire: self, max_wait_ns }
     }
 }
 
-impl<'a, P: LimiterPolicy, C: Clock> AcquireHold<'a, P, C> {
-    pub(super) const fn new(acquire: Acquire<'a, P, C>, ttl_ns: u64) -> Self {
+impl<'a, C: Clock> AcquireHold<'a, C> {
+    pub(super) const fn new(acquire: Acquire<'a, C>, ttl_ns: u64) -> Self {
         Self { acquire, estimate: Estimate::new(ttl_ns) }
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> AcquireOwned<P, C> {
-    pub(super) const fn new(shared: Arc<Shared<P::Limit, C>>, request: Request) -> Self {
+impl<C: Clock> AcquireOwned<C> {
+    pub(super) const fn new(shared: Arc<Shared<C>>, request: Request) -> Self {
         Self { shared, wait: Wait::new(request) }
     }
 
@@ -142,7 +141,7 @@ impl<P: LimiterPolicy, C: Clock> AcquireOwned<P, C> {
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> AcquireWithin<'_, P, C> {
+impl<C: Clock> AcquireWithin<'_, C> {
     /// Returns a future for a caller that runs later than the future is polled: see
     /// [`AcquireOwned::provisionally`].
     pub fn provisionally(mut self) -> Self {
@@ -163,9 +162,9 @@ impl Wait {
         }
     }
 
-    fn poll<L: Concurrent, C: Clock>(
+    fn poll<C: Clock>(
         &mut self,
-        shared: &Arc<Shared<L, C>>,
+        shared: &Arc<Shared<C>>,
         max_wait_ns: Option<u64>,
         estimate: Option<&Estimate>,
         context: &Context<'_>,
@@ -177,9 +176,9 @@ impl Wait {
         polled
     }
 
-    fn poll_uncounted<L: Concurrent, C: Clock>(
+    fn poll_uncounted<C: Clock>(
         &mut self,
-        shared: &Arc<Shared<L, C>>,
+        shared: &Arc<Shared<C>>,
         max_wait_ns: Option<u64>,
         estimate: Option<&Estimate>,
         context: &Context<'_>,
@@ -197,7 +196,7 @@ impl Wait {
                 shared.time_tasks();
                 let request = Request { permits, max_wait_ns, class, is_provisional };
                 let notifier = || Notifier::Task(context.waker().clone());
-                let join = |section: &mut CriticalSection<'_, L>| {
+                let join = |section: &mut CriticalSection<'_>| {
                     let joined = section.join(request, notifier);
                     if let Ok(Joined::Granted(grant)) = &joined {
                         section.hold_granted(grant, estimate);
@@ -229,14 +228,14 @@ impl Wait {
     }
 
     /// Leaves the wait queue, or refunds what was granted there.
-    fn leave<L: Concurrent, C: Clock>(&self, shared: &Shared<L, C>) {
+    fn leave<C: Clock>(&self, shared: &Shared<C>) {
         if let State::Waiting(waiter_slot) = &self.state {
             shared.leave(waiter_slot);
         }
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> Future for Acquire<'_, P, C> {
+impl<C: Clock> Future for Acquire<'_, C> {
     type Output = Result<Grant, AcquireError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -245,7 +244,7 @@ impl<P: LimiterPolicy, C: Clock> Future for Acquire<'_, P, C> {
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> Future for AcquireHold<'_, P, C> {
+impl<C: Clock> Future for AcquireHold<'_, C> {
     type Output = Result<Option<Hold>, AcquireError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -255,7 +254,7 @@ impl<P: LimiterPolicy, C: Clock> Future for AcquireHold<'_, P, C> {
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> Future for AcquireWithin<'_, P, C> {
+impl<C: Clock> Future for AcquireWithin<'_, C> {
     type Output = Result<Grant, AcquireError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -264,7 +263,7 @@ impl<P: LimiterPolicy, C: Clock> Future for AcquireWithin<'_, P, C> {
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> Future for AcquireOwned<P, C> {
+impl<C: Clock> Future for AcquireOwned<C> {
     type Output = Result<Grant, AcquireError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -273,31 +272,31 @@ impl<P: LimiterPolicy, C: Clock> Future for AcquireOwned<P, C> {
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> Drop for Acquire<'_, P, C> {
+impl<C: Clock> Drop for Acquire<'_, C> {
     fn drop(&mut self) {
         self.wait.leave(self.shared);
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> Drop for AcquireOwned<P, C> {
+impl<C: Clock> Drop for AcquireOwned<C> {
     fn drop(&mut self) {
         self.wait.leave(&self.shared);
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> fmt::Debug for Acquire<'_, P, C> {
+impl<C: Clock> fmt::Debug for Acquire<'_, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Acquire").field("wait", &self.wait).finish_non_exhaustive()
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> fmt::Debug for AcquireOwned<P, C> {
+impl<C: Clock> fmt::Debug for AcquireOwned<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AcquireOwned").field("wait", &self.wait).finish_non_exhaustive()
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> fmt::Debug for AcquireWithin<'_, P, C> {
+impl<C: Clock> fmt::Debug for AcquireWithin<'_, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("AcquireWithin");
         shown.field("acquire", &self.acquire).field("max_wait_ns", &self.max_wait_ns).finish()
@@ -307,12 +306,11 @@ impl<P: LimiterPolicy, C: Clock> fmt::Debug for AcquireWithin<'_, P, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Gcra;
 
     /// With the waiter slot of 40 bytes, a waiter takes 64.
     #[test]
     fn a_wait_is_small() {
-        assert!(size_of::<Acquire<'_, Gcra, MonotonicClock>>() <= 24);
-        assert!(size_of::<AcquireOwned<Gcra>>() <= 24);
+        assert!(size_of::<Acquire<'_, MonotonicClock>>() <= 24);
+        assert!(size_of::<AcquireOwned>() <= 24);
     }
 }

@@ -10,8 +10,6 @@ use std::sync::{Arc, PoisonError, TryLockError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use rategate_core::concurrent::Concurrent;
-
 use crate::clock::Clock;
 use crate::panics::quietly;
 use crate::shared::Shared;
@@ -22,8 +20,8 @@ use crate::wait::{GATHER_NS, Precision, Sleep, ThreadTimer, Timer};
 const BATCH: usize = 64;
 
 /// The waker of a limiter's timer: it sets the timer, and serves the queue when it wakes.
-struct Driver<L: Concurrent, C> {
-    shared: Weak<Shared<L, C>>,
+struct Driver<C> {
+    shared: Weak<Shared<C>>,
     /// Separate in each process: a fork copies the watch as it is, locked for ever if it was
     /// locked.
     watch_cell: PerProcess<WatchCell>,
@@ -50,9 +48,8 @@ struct Watch {
 }
 
 /// Has a timer made for waiting tasks, once a task first waits.
-pub(super) fn install<L, C>(shared: &Shared<L, C>)
+pub(super) fn install<C>(shared: &Shared<C>)
 where
-    L: Concurrent + Send + 'static,
     C: Clock + 'static,
 {
     shared.time_tasks_by(|shared| {
@@ -63,9 +60,8 @@ where
     });
 }
 
-impl<L, C> Wake for Driver<L, C>
+impl<C> Wake for Driver<C>
 where
-    L: Concurrent + Send + 'static,
     C: Clock + 'static,
 {
     fn wake(self: Arc<Self>) {
@@ -96,7 +92,7 @@ where
 
 impl Watch {
     /// Grants what is due, and sets the timer for what comes next.
-    fn check<L: Concurrent, C: Clock>(&mut self, shared: &Shared<L, C>, waker: &Waker) {
+    fn check<C: Clock>(&mut self, shared: &Shared<C>, waker: &Waker) {
         let left_ns = |until_ns: u64| until_ns.saturating_sub(shared.now_ns());
         // The wake that roused the head, if it was the timer's.
         let mut woke_ns = None;
@@ -137,11 +133,7 @@ impl Watch {
     }
 
     /// Grants what is due. Returns when the next wait is, and how late it may be served.
-    fn serve<L: Concurrent, C: Clock>(
-        &mut self,
-        shared: &Shared<L, C>,
-        woke_ns: Option<u64>,
-    ) -> Option<(u64, u64)> {
+    fn serve<C: Clock>(&mut self, shared: &Shared<C>, woke_ns: Option<u64>) -> Option<(u64, u64)> {
         let mut granted = 0_u32;
         loop {
             let (next_ns, slack_ns, left, has_more, takes) = shared.section_to_serve(|section| {

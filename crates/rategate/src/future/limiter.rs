@@ -4,8 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate_core::concurrent::{HasLockFree, LimiterPolicy};
-
 use super::acquire::{Acquire, AcquireHold, AcquireOwned, AcquireWithin};
 use super::driver;
 use super::reservation::AsyncReservation;
@@ -14,6 +12,7 @@ use crate::error::AcquireError;
 use crate::hold::Hold;
 use crate::limiter::Limiter;
 use crate::permit::Permit;
+use rategate_core::all_of::AllOf;
 use rategate_core::span::whole_ns;
 
 /// A limit for any number of tasks, under any executor.
@@ -57,7 +56,7 @@ use rategate_core::span::whole_ns;
 ///
 /// ```compile_fail,E0277
 /// # use rategate::{Gcra, Limiter};
-/// # async fn task(limiter: Limiter<Gcra>) {
+/// # async fn task(limiter: Limiter) {
 /// let grant = limiter.acquire(1).await; // `AsyncLimiter::from(limiter).acquire(1).await` does
 /// # }
 /// ```
@@ -85,55 +84,46 @@ use rategate_core::span::whole_ns;
 ///
 /// A permit that is available costs what a try costs. A wait takes the lock twice, and 40 bytes
 /// besides the future. Leaving the queue takes the lock once, at any position in the queue.
-pub struct AsyncLimiter<P: LimiterPolicy, C = MonotonicClock> {
-    limiter: Limiter<P, C>,
+pub struct AsyncLimiter<C = MonotonicClock> {
+    limiter: Limiter<C>,
 }
 
-impl<P> AsyncLimiter<P>
-where
-    P: HasLockFree + Send + 'static,
-    P::State: Send,
-    P::LockFree: 'static,
-{
+impl AsyncLimiter {
     /// Creates a limiter for tasks with fresh state, in real time.
     #[must_use]
-    pub fn new(policy: P) -> Self {
-        Self::from(Limiter::new(policy))
+    pub fn new(limits: impl Into<AllOf>) -> Self {
+        Self::from(Limiter::new(limits))
     }
 }
 
-impl<P, C> AsyncLimiter<P, C>
+impl<C> AsyncLimiter<C>
 where
-    P: HasLockFree + Send + 'static,
-    P::State: Send,
-    P::LockFree: 'static,
     C: Clock + 'static,
 {
     /// Creates a limiter for tasks with fresh state, on `clock`.
     #[must_use]
-    pub fn with_clock(policy: P, clock: C) -> Self {
-        Self::from(Limiter::with_clock(policy, clock))
+    pub fn with_clock(limits: impl Into<AllOf>, clock: C) -> Self {
+        Self::from(Limiter::with_clock(limits, clock))
     }
 }
 
-impl<P, C> From<Limiter<P, C>> for AsyncLimiter<P, C>
+impl<C> From<Limiter<C>> for AsyncLimiter<C>
 where
-    P: LimiterPolicy<Limit: Send + 'static>,
     C: Clock + 'static,
 {
     /// Creates a handle for tasks on a limit that threads may use too.
-    fn from(limiter: Limiter<P, C>) -> Self {
+    fn from(limiter: Limiter<C>) -> Self {
         driver::install(limiter.shared());
         Self { limiter }
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
+impl<C: Clock> AsyncLimiter<C> {
     /// Returns the limiter for threads, which shares the limit and the wait queue.
     ///
     /// Its own `acquire` blocks the thread: do not call that in a task.
     #[must_use]
-    pub const fn limiter(&self) -> &Limiter<P, C> {
+    pub const fn limiter(&self) -> &Limiter<C> {
         &self.limiter
     }
 
@@ -145,7 +135,7 @@ impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
     /// # Errors
     ///
     /// The errors of [`Limiter::acquire`].
-    pub fn acquire(&self, permits: u64) -> Acquire<'_, P, C> {
+    pub fn acquire(&self, permits: u64) -> Acquire<'_, C> {
         Acquire::new(self.limiter.shared(), self.limiter.request(permits))
     }
 
@@ -158,8 +148,8 @@ impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
     /// use rategate::{AsyncLimiter, Gcra};
     ///
     /// struct Gate {
-    ///     limiter: AsyncLimiter<Gcra>,
-    ///     wait: Option<AcquireOwned<Gcra>>,
+    ///     limiter: AsyncLimiter,
+    ///     wait: Option<AcquireOwned>,
     /// }
     ///
     /// let limiter = AsyncLimiter::new(Gcra::per_second(10));
@@ -171,7 +161,7 @@ impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
     /// # Errors
     ///
     /// The errors of [`Limiter::acquire`].
-    pub fn acquire_owned(&self, permits: u64) -> AcquireOwned<P, C> {
+    pub fn acquire_owned(&self, permits: u64) -> AcquireOwned<C> {
         AcquireOwned::new(Arc::clone(self.limiter.shared()), self.limiter.request(permits))
     }
 
@@ -181,7 +171,7 @@ impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
     ///
     /// [`AcquireError::TooLong`] at once, with nothing taken, if the start would come later than
     /// that; otherwise as [`acquire`](Self::acquire).
-    pub fn acquire_within(&self, permits: u64, max_wait: Duration) -> AcquireWithin<'_, P, C> {
+    pub fn acquire_within(&self, permits: u64, max_wait: Duration) -> AcquireWithin<'_, C> {
         self.acquire(permits).within(whole_ns(max_wait))
     }
 
@@ -191,7 +181,7 @@ impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
     /// # Errors
     ///
     /// The errors of [`Limiter::acquire`].
-    pub async fn permit(&self, permits: u64) -> Result<Permit<P, C>, AcquireError> {
+    pub async fn permit(&self, permits: u64) -> Result<Permit<C>, AcquireError> {
         let grant = self.acquire(permits).await?;
         Ok(Permit::new(Arc::clone(self.limiter.shared()), grant, permits))
     }
@@ -203,7 +193,7 @@ impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
     /// # Errors
     ///
     /// The errors of [`acquire`](Self::acquire).
-    pub async fn hold(&self, permits: u64, ttl: Duration) -> Result<Hold<P, C>, AcquireError> {
+    pub async fn hold(&self, permits: u64, ttl: Duration) -> Result<Hold<C>, AcquireError> {
         let held = AcquireHold::new(self.acquire(permits), whole_ns(ttl)).await?;
         held.map(|held| self.limiter.held(held)).ok_or(AcquireError::Closed)
     }
@@ -219,7 +209,7 @@ impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
         &self,
         permits: u64,
         max_wait: Duration,
-    ) -> Result<Permit<P, C>, AcquireError> {
+    ) -> Result<Permit<C>, AcquireError> {
         let grant = self.acquire_within(permits, max_wait).await?;
         Ok(Permit::new(Arc::clone(self.limiter.shared()), grant, permits))
     }
@@ -230,7 +220,7 @@ impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
     /// # Errors
     ///
     /// The errors of [`Limiter::reserve`].
-    pub fn reserve(&self, permits: u64) -> Result<AsyncReservation<P, C>, AcquireError> {
+    pub fn reserve(&self, permits: u64) -> Result<AsyncReservation<C>, AcquireError> {
         self.limiter.reserve(permits).map(AsyncReservation::new)
     }
 
@@ -243,23 +233,23 @@ impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
         &self,
         permits: u64,
         max_wait: Duration,
-    ) -> Result<AsyncReservation<P, C>, AcquireError> {
+    ) -> Result<AsyncReservation<C>, AcquireError> {
         self.limiter.reserve_within(permits, max_wait).map(AsyncReservation::new)
     }
 
     /// Returns a handle for tasks on a limiter whose tasks have their timer already.
-    pub(super) const fn of(limiter: Limiter<P, C>) -> Self {
+    pub(super) const fn of(limiter: Limiter<C>) -> Self {
         Self { limiter }
     }
 }
 
-impl<P: LimiterPolicy, C> Clone for AsyncLimiter<P, C> {
+impl<C> Clone for AsyncLimiter<C> {
     fn clone(&self) -> Self {
         Self { limiter: self.limiter.clone() }
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> fmt::Debug for AsyncLimiter<P, C> {
+impl<C: Clock> fmt::Debug for AsyncLimiter<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.limiter.shared().fmt_as(f, "AsyncLimiter", &[])
     }

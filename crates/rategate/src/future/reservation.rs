@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use rategate_core::concurrent::LimiterPolicy;
 use rategate_core::queue::WaiterId;
 
 use crate::clock::{Clock, MonotonicClock};
@@ -23,12 +22,12 @@ use rategate_core::span::whole_ns;
 ///
 /// It is a [`Reservation`] whose wait is a future.
 #[must_use = "dropped, a reservation is cancelled"]
-pub struct AsyncReservation<P: LimiterPolicy, C: Clock = MonotonicClock> {
-    reservation: Reservation<P, C>,
+pub struct AsyncReservation<C: Clock = MonotonicClock> {
+    reservation: Reservation<C>,
 }
 
-impl<P: LimiterPolicy, C: Clock> AsyncReservation<P, C> {
-    pub(super) const fn new(reservation: Reservation<P, C>) -> Self {
+impl<C: Clock> AsyncReservation<C> {
+    pub(super) const fn new(reservation: Reservation<C>) -> Self {
         Self { reservation }
     }
 
@@ -45,7 +44,7 @@ impl<P: LimiterPolicy, C: Clock> AsyncReservation<P, C> {
     /// # Errors
     ///
     /// The errors of [`Reservation::wait`].
-    pub fn wait(self) -> Ready<P, C> {
+    pub fn wait(self) -> Ready<C> {
         let shared = Arc::clone(self.reservation.shared());
         shared.time_tasks();
         let waiter_slot = shared.wait_for_promise(self.reservation.promise());
@@ -66,7 +65,7 @@ impl<P: LimiterPolicy, C: Clock> AsyncReservation<P, C> {
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> fmt::Debug for AsyncReservation<P, C> {
+impl<C: Clock> fmt::Debug for AsyncReservation<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.reservation.fmt(f)
     }
@@ -74,18 +73,18 @@ impl<P: LimiterPolicy, C: Clock> fmt::Debug for AsyncReservation<P, C> {
 
 /// The future of [`AsyncReservation::wait`].
 #[must_use = "a future does nothing unless it is awaited"]
-pub struct Ready<P: LimiterPolicy, C: Clock> {
+pub struct Ready<C: Clock> {
     /// Absent once it has been kept or cancelled.
-    reservation: Option<Reservation<P, C>>,
+    reservation: Option<Reservation<C>>,
     /// The waiter slot in which it takes its permits, where the limit bounds real starts.
     waiter_slot: Option<WaiterId>,
     sleep: Option<Sleep>,
     /// The id under which it is woken when the limiter is closed.
     id: Option<u64>,
-    shared: Arc<Shared<P::Limit, C>>,
+    shared: Arc<Shared<C>>,
 }
 
-impl<P: LimiterPolicy, C: Clock> Ready<P, C> {
+impl<C: Clock> Ready<C> {
     /// Waits until the start has come, or the limiter is closed.
     fn poll_due(&mut self, start_ns: u64, context: &mut Context<'_>) -> Poll<()> {
         self.id = Some(self.shared.on_demand().listeners.listen(self.id, context.waker().clone()));
@@ -102,7 +101,7 @@ impl<P: LimiterPolicy, C: Clock> Ready<P, C> {
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> Future for Ready<P, C> {
+impl<C: Clock> Future for Ready<C> {
     type Output = Result<Grant, AcquireError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -128,7 +127,7 @@ impl<P: LimiterPolicy, C: Clock> Future for Ready<P, C> {
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> Drop for Ready<P, C> {
+impl<C: Clock> Drop for Ready<C> {
     fn drop(&mut self) {
         if let Some(waiter_slot) = self.waiter_slot.take() {
             self.shared.leave(&waiter_slot);
@@ -143,7 +142,7 @@ impl<P: LimiterPolicy, C: Clock> Drop for Ready<P, C> {
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> fmt::Debug for Ready<P, C> {
+impl<C: Clock> fmt::Debug for Ready<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ready").field("reservation", &self.reservation).finish_non_exhaustive()
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rategate_core::adaptive::Outcome;
-use rategate_core::concurrent::{HasLockFree, LimiterPolicy};
+use rategate_core::all_of::AllOf;
 use rategate_core::debt::Charged;
 use rategate_core::share::Share;
 use rategate_core::verdict::Settled;
@@ -23,7 +23,7 @@ use crate::wait::QueueBounds;
 /// Each is the verb of its name of [`Limiter`](crate::Limiter), with its errors.
 ///
 /// To end a wait from outside, drop its future: there is no `acquire_unless`.
-impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
+impl<C: Clock> AsyncLimiter<C> {
     /// Takes `permits` at once, or reports how long until they could be taken.
     ///
     /// # Errors
@@ -39,10 +39,7 @@ impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
     /// # Errors
     ///
     /// Those of [`Limiter::try_permit`](crate::Limiter::try_permit).
-    pub fn try_permit(
-        &self,
-        permits: u64,
-    ) -> Result<Result<Permit<P, C>, Denial>, TryAcquireError> {
+    pub fn try_permit(&self, permits: u64) -> Result<Result<Permit<C>, Denial>, TryAcquireError> {
         self.limiter().try_permit(permits)
     }
 
@@ -56,7 +53,7 @@ impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
         &self,
         permits: u64,
         share: Share,
-    ) -> Result<Result<Permit<P, C>, Denial>, ShareError> {
+    ) -> Result<Result<Permit<C>, Denial>, ShareError> {
         self.limiter().try_permit_in_share(permits, share)
     }
 
@@ -69,7 +66,7 @@ impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
         &self,
         permits: u64,
         ttl: Duration,
-    ) -> Result<Result<Hold<P, C>, Denial>, TryAcquireError> {
+    ) -> Result<Result<Hold<C>, Denial>, TryAcquireError> {
         self.limiter().try_hold(permits, ttl)
     }
 
@@ -187,8 +184,8 @@ impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
     /// # Errors
     ///
     /// [`ReconfigureError`].
-    pub fn reconfigure(&self, policy: P) -> Result<(), ReconfigureError> {
-        self.limiter().reconfigure(policy)
+    pub fn reconfigure(&self, limits: impl Into<AllOf>) -> Result<(), ReconfigureError> {
+        self.limiter().reconfigure(limits)
     }
 
     /// Creates a handle for a class of callers: see [`Limiter::class`](crate::Limiter::class).
@@ -252,7 +249,7 @@ impl<P: LimiterPolicy, C: Clock> AsyncLimiter<P, C> {
     }
 }
 
-impl<P: HasLockFree, C: Clock> AsyncLimiter<P, C> {
+impl<C: Clock> AsyncLimiter<C> {
     /// Credits `permits` without a grant: see [`Limiter::credit`](crate::Limiter::credit).
     ///
     /// # Errors

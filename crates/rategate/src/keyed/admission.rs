@@ -14,9 +14,9 @@
 
 use std::sync::Arc;
 
-use rategate_core::concurrent::HasLockFree;
+use rategate_core::any_policy::{AnyPolicy, Member};
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
+use rategate_core::members::Members;
 
 use super::capacity::Overflow;
 use super::entries::{Entries, EntryForm};
@@ -31,7 +31,7 @@ use crate::clock::Clock;
 pub(super) const SWEEP_KNOWN: usize = 1;
 pub(super) const SWEEP_NEW: usize = 4;
 
-impl<I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'_, I, P, C> {
+impl<I: Id, C: Clock + Clone> KeySection<'_, I, C> {
     /// Returns the index of the key's entry, if the key is known. A state in a slot moves to an
     /// entry.
     pub(super) fn load_entry(&mut self) -> Option<usize> {
@@ -49,25 +49,23 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'_, I, P, C> {
             self.now_ns = numbers.start_ns(seen.value(), self.now_ns);
             self.entries.latest_ns = self.now_ns;
         }
-        let state = version.policy.unpack(seen.value(), self.now_ns)?;
-        let bytes = version.policy.heap_bytes(&state);
-        let at = self.entries.insert(id, hash, (seen.version(), EntryForm::State(state)), true);
+        let limit = Member::unpack(version.policy, seen.value(), self.now_ns)?;
+        let bytes = limit.heap_bytes();
+        let at = self.entries.insert(id, hash, (seen.version(), EntryForm::State(limit)), true);
         self.account(0, bytes);
         self.adopt(at);
         Some(at)
     }
 
     /// Adds a key that is not in the table. Returns `false` if there is no capacity.
-    pub(super) fn admit(&mut self, version_id: u8, state: P::State) -> bool {
+    pub(super) fn admit(&mut self, version_id: u8, limit: Member) -> bool {
         let KeyLocation { id, hash, shard, .. } = self.location;
         let now_ns = self.now_ns;
-        let Some(version) = self.entries.policy_versions.get(version_id) else { return false };
         // A fresh bucket's word may equal one that was there before, of a key evicted at this
         // instant, and a thread may still be about to swap it. So a fresh state stays behind the
         // lock.
-        let is_fresh = version.policy.is_as_fresh(&state, now_ns);
-        let (value, bytes) =
-            (version.policy.pack(&state, now_ns), version.policy.heap_bytes(&state));
+        let is_fresh = limit.is_as_fresh(now_ns);
+        let (value, bytes) = (limit.pack(now_ns), limit.heap_bytes());
         if let (Some(value), Some((slots, home))) = (value, self.slots()) {
             if self.table.is_full_of_keys() && slots.full_until(shard) > now_ns {
                 return false;
@@ -81,12 +79,12 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'_, I, P, C> {
             if let Some(slot) = capacity {
                 if is_fresh {
                     slots.assign(slot, id, None);
-                    self.entries.insert(id, hash, (version_id, EntryForm::State(state)), true);
+                    self.entries.insert(id, hash, (version_id, EntryForm::State(limit)), true);
                     self.account(0, bytes);
                     return true;
                 }
                 slots.assign(slot, id, Some((value, version_id)));
-                let fresh_ns = version.policy.fresh_at_ns(&state).unwrap_or(u64::MAX);
+                let fresh_ns = limit.fresh_at_ns().unwrap_or(u64::MAX);
                 slots.lower_full_until(shard, fresh_ns);
                 self.entries.eviction_cursor.note(fresh_ns);
                 return true;
@@ -106,7 +104,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'_, I, P, C> {
             slots.note_outside(home);
             slots.clear_full_until(shard);
         }
-        self.entries.insert(id, hash, (version_id, EntryForm::State(state)), false);
+        self.entries.insert(id, hash, (version_id, EntryForm::State(limit)), false);
         self.account(0, bytes);
         true
     }
@@ -132,7 +130,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'_, I, P, C> {
         else {
             return false;
         };
-        let fresh = version.policy.fresh(self.now_ns);
+        let fresh = Member::fresh(version.policy, self.now_ns);
         self.admit(version_id, fresh)
     }
 
@@ -198,9 +196,8 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'_, I, P, C> {
         let table = self.table;
         let Some((version, form)) = self.version_and_form(at) else { return };
         *form = match std::mem::replace(form, EntryForm::Taken) {
-            EntryForm::State(state) => {
-                let (policy, epoch) = (version.policy.clone(), version.epoch);
-                EntryForm::Ledger(Box::new(table.ledger(policy, state, epoch, now_ns)))
+            EntryForm::State(limit) => {
+                EntryForm::Ledger(Box::new(table.ledger(limit, version.epoch, now_ns)))
             }
             other => other,
         };
@@ -221,12 +218,12 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'_, I, P, C> {
         let Some(entry) = self.entries.at_mut(at) else { return };
         entry.version = version_id;
         match &mut entry.form {
-            EntryForm::Ledger(ledger) => carry_ledger_over(ledger, &version.policy, now_ns),
+            EntryForm::Ledger(ledger) => carry_ledger_over(ledger, version.policy, now_ns),
             EntryForm::Limiter(limiter) => self.late.push(PendingPolicy {
                 location: self.location,
                 version: version_id,
                 limiter: limiter.clone(),
-                policy: version.policy.clone(),
+                policy: version.policy,
             }),
             EntryForm::State(_) | EntryForm::Taken => {}
         }
@@ -243,19 +240,19 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'_, I, P, C> {
             if ledger.may_be_evicted(now_ns) {
                 return self.evict(at, before);
             }
-            if let Some(state) = ledger.quiescent_state(epoch, now_ns) {
-                *form = EntryForm::State(state.clone());
+            if let Some(limit) = ledger.quiescent_state(epoch, now_ns).and_then(Members::only) {
+                *form = EntryForm::State(limit.clone());
             }
         }
-        let EntryForm::State(state) = form else {
+        let EntryForm::State(limit) = form else {
             // Holds may have ended.
             return self.account(before, self.heap_bytes(at));
         };
-        if version.policy.is_as_fresh(state, now_ns) {
+        if limit.is_as_fresh(now_ns) {
             return self.evict(at, before);
         }
-        let value = version.policy.pack(state, now_ns);
-        let fresh_ns = version.policy.fresh_at_ns(state).unwrap_or(u64::MAX);
+        let value = limit.pack(now_ns);
+        let fresh_ns = limit.fresh_at_ns().unwrap_or(u64::MAX);
         self.account(before, self.heap_bytes(at));
         if let Some(slots) = &self.table.slots {
             slots.lower_full_until(self.location.shard, fresh_ns);
@@ -298,14 +295,12 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'_, I, P, C> {
     pub(super) fn version_and_form(
         &mut self,
         at: usize,
-    ) -> Option<(&PolicyVersion<P>, &mut EntryForm<P, C>)> {
+    ) -> Option<(&PolicyVersion, &mut EntryForm<C>)> {
         self.entries.version_and_form(at)
     }
 
     pub(super) fn heap_bytes(&self, at: usize) -> usize {
-        let Some(entry) = self.entries.at(at) else { return 0 };
-        let version = self.entries.policy_versions.get(entry.version);
-        version.map_or(0, |version| entry.form.heap_bytes(&version.policy))
+        self.entries.at(at).map_or(0, |entry| entry.form.heap_bytes())
     }
 
     pub(super) fn account(&self, before: usize, after: usize) {
@@ -313,23 +308,21 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'_, I, P, C> {
     }
 }
 
-/// Carries a state over from one policy to another.
+/// Carries a limit over from one policy to another.
 ///
-/// A state that has fully recovered stays so: it could have been evicted a moment before. The
-/// use of all others is carried over.
-pub(super) fn carry_over<P: HasLockFree>(state: &mut P::State, old: &P, new: &P, now_ns: u64) {
-    if old.is_as_fresh(state, now_ns) {
-        *state = new.fresh(now_ns);
+/// One that has fully recovered stays so: it could have been evicted a moment before. The use of
+/// all others is carried over, except to and from operations in flight.
+pub(super) fn carry_over(limit: &mut Member, new: AnyPolicy, now_ns: u64) {
+    if limit.is_as_fresh(now_ns) || new.can_follow(&limit.policy()).is_err() {
+        *limit = Member::fresh(new, now_ns);
     } else {
-        new.rebase(state, old, now_ns);
+        limit.change(new, now_ns);
     }
 }
 
-pub(super) fn carry_ledger_over<P: HasLockFree>(ledger: &mut Ledger<P>, new: &P, now_ns: u64) {
+pub(super) fn carry_ledger_over(ledger: &mut Ledger, new: AnyPolicy, now_ns: u64) {
     // Counted as one change, as the policy index that follows counts one more as well.
-    if ledger.is_as_fresh(now_ns) {
-        ledger.restart_as(now_ns, new.clone());
-    } else {
-        ledger.reconfigure(now_ns, new.clone());
+    if ledger.is_as_fresh(now_ns) || ledger.reconfigure(now_ns, new).is_err() {
+        ledger.restart_as(now_ns, new);
     }
 }

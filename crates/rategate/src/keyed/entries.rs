@@ -7,10 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use hashbrown::HashTable;
-use rategate_core::concurrent::{Concurrent, HasLockFree};
+use rategate_core::any_policy::Member;
 use rategate_core::ledger::Ledger;
-#[cfg(feature = "serde")]
-use rategate_core::limit::Limit as _;
 
 use super::eviction_cursor::EvictionCursor;
 use super::key::private::Words;
@@ -26,13 +24,10 @@ const FEW: usize = 32;
 
 /// The part of a shard that its lock guards.
 #[derive(Debug)]
-pub(super) struct Entries<I, P: HasLockFree, C>
-where
-    Ledger<P>: Concurrent,
-{
+pub(super) struct Entries<I, C> {
     /// The policies in force in this shard. A change reaches the shards one after another.
-    pub(super) policy_versions: Arc<PolicyVersions<P>>,
-    rows: Vec<Entry<I, P, C>>,
+    pub(super) policy_versions: Arc<PolicyVersions>,
+    rows: Vec<Entry<I, C>>,
     row_index: HashTable<u32>,
     cursor: usize,
     /// The search for slots to free.
@@ -43,37 +38,31 @@ where
 
 /// A key behind the lock.
 #[derive(Debug)]
-pub(super) struct Entry<I, P: HasLockFree, C>
-where
-    Ledger<P>: Concurrent,
-{
+pub(super) struct Entry<I, C> {
     pub(super) id: I,
     pub(super) hash: u64,
     pub(super) version: u8,
     /// `true` if a sealed slot is reserved for the key.
     pub(super) has_slot: bool,
-    pub(super) form: EntryForm<P, C>,
+    pub(super) form: EntryForm<C>,
 }
 
 /// A key's limit, in the smallest form that it needs.
-pub(super) enum EntryForm<P: HasLockFree, C>
-where
-    Ledger<P>: Concurrent,
-{
+pub(super) enum EntryForm<C> {
     /// There is no waiter, and no permits have come back.
-    State(P::State),
+    State(Member),
     /// Permits have come back, or are owed.
-    Ledger(Box<Ledger<P>>),
+    Ledger(Box<Ledger>),
     /// The limiter was requested.
-    Limiter(Limiter<P, C>),
+    Limiter(Limiter<C>),
     /// A placeholder while the value is replaced.
     Taken,
 }
 
-impl<P: HasLockFree, C> fmt::Debug for EntryForm<P, C> {
+impl<C> fmt::Debug for EntryForm<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::State(state) => f.debug_tuple("State").field(state).finish(),
+            Self::State(limit) => f.debug_tuple("State").field(limit).finish(),
             Self::Ledger(ledger) => f.debug_tuple("Ledger").field(ledger).finish(),
             // Its clock may be one that cannot be read here.
             Self::Limiter(_) => f.write_str("Limiter"),
@@ -82,8 +71,8 @@ impl<P: HasLockFree, C> fmt::Debug for EntryForm<P, C> {
     }
 }
 
-impl<I: Words, P: HasLockFree, C> Entries<I, P, C> {
-    pub(super) fn new(policy_versions: Arc<PolicyVersions<P>>) -> Self {
+impl<I: Words, C> Entries<I, C> {
+    pub(super) fn new(policy_versions: Arc<PolicyVersions>) -> Self {
         Self {
             policy_versions,
             rows: Vec::new(),
@@ -104,9 +93,8 @@ impl<I: Words, P: HasLockFree, C> Entries<I, P, C> {
         }
         let (mut fresh_ns, mut marks) = (u64::MAX, 0);
         for entry in &self.rows {
-            let EntryForm::State(state) = &entry.form else { return None };
-            let policy = &self.policy_versions.get(entry.version)?.policy;
-            fresh_ns = fresh_ns.min(policy.fresh_at_ns(state).unwrap_or(u64::MAX));
+            let EntryForm::State(limit) = &entry.form else { return None };
+            fresh_ns = fresh_ns.min(limit.fresh_at_ns().unwrap_or(u64::MAX));
             if !entry.has_slot {
                 marks |= mark(entry.hash);
             }
@@ -126,15 +114,15 @@ impl<I: Words, P: HasLockFree, C> Entries<I, P, C> {
         self.row_index.find(hash, is_it).map(|&row| index(row))
     }
 
-    pub(super) fn at(&self, index: usize) -> Option<&Entry<I, P, C>> {
+    pub(super) fn at(&self, index: usize) -> Option<&Entry<I, C>> {
         self.rows.get(index)
     }
 
-    pub(super) fn at_mut(&mut self, index: usize) -> Option<&mut Entry<I, P, C>> {
+    pub(super) fn at_mut(&mut self, index: usize) -> Option<&mut Entry<I, C>> {
         self.rows.get_mut(index)
     }
 
-    pub(super) fn all(&self) -> &[Entry<I, P, C>] {
+    pub(super) fn all(&self) -> &[Entry<I, C>] {
         &self.rows
     }
 
@@ -156,7 +144,7 @@ impl<I: Words, P: HasLockFree, C> Entries<I, P, C> {
     pub(super) fn version_and_form(
         &mut self,
         index: usize,
-    ) -> Option<(&PolicyVersion<P>, &mut EntryForm<P, C>)> {
+    ) -> Option<(&PolicyVersion, &mut EntryForm<C>)> {
         let entry = self.rows.get_mut(index)?;
         Some((self.policy_versions.get(entry.version)?, &mut entry.form))
     }
@@ -166,7 +154,7 @@ impl<I: Words, P: HasLockFree, C> Entries<I, P, C> {
         &mut self,
         id: I,
         hash: u64,
-        form: (u8, EntryForm<P, C>),
+        form: (u8, EntryForm<C>),
         has_slot: bool,
     ) -> usize {
         let (version, form) = form;
@@ -180,7 +168,7 @@ impl<I: Words, P: HasLockFree, C> Entries<I, P, C> {
         at
     }
 
-    pub(super) fn remove(&mut self, at: usize) -> Option<Entry<I, P, C>> {
+    pub(super) fn remove(&mut self, at: usize) -> Option<Entry<I, C>> {
         let (hash, last) = (self.rows.get(at)?.hash, self.rows.len().checked_sub(1)?);
         if let Ok(row) = self.row_index.find_entry(hash, |&row| index(row) == at) {
             row.remove();
@@ -218,7 +206,7 @@ impl<I: Words, P: HasLockFree, C> Entries<I, P, C> {
 
     /// Returns the bytes that the entries and their index take, used or not.
     pub(super) fn bytes(&self) -> usize {
-        let rows = self.rows.capacity().saturating_mul(size_of::<Entry<I, P, C>>());
+        let rows = self.rows.capacity().saturating_mul(size_of::<Entry<I, C>>());
         rows.saturating_add(self.row_index.allocation_size())
     }
 }
@@ -227,13 +215,13 @@ fn index(row: u32) -> usize {
     usize::try_from(row).unwrap_or(usize::MAX)
 }
 
-impl<P: HasLockFree, C> EntryForm<P, C> {
+impl<C> EntryForm<C> {
     /// Returns the bytes that the limit takes on the heap.
-    pub(super) fn heap_bytes(&self, policy: &P) -> usize {
+    pub(super) fn heap_bytes(&self) -> usize {
         match self {
-            Self::State(state) => policy.heap_bytes(state),
+            Self::State(limit) => limit.heap_bytes(),
             Self::Ledger(ledger) => {
-                let own = size_of::<Ledger<P>>().saturating_add(policy.heap_bytes(ledger.state()));
+                let own = size_of::<Ledger>().saturating_add(ledger.limits().heap_bytes());
                 own.saturating_add(ledger.held_bytes())
             }
             Self::Limiter(_) => LIMITER_BYTES,

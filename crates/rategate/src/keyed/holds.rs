@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use rategate_core::concurrent::HasLockFree;
 use rategate_core::span::whole_ns;
 
 use super::Keyed;
@@ -14,9 +13,8 @@ use crate::error::KeyedError;
 use crate::hold::Hold;
 use crate::status::Status;
 
-impl<K: Key + ?Sized, P, C> Keyed<K, P, C>
+impl<K: Key + ?Sized, C> Keyed<K, C>
 where
-    P: HasLockFree<State: Send> + Send + Sync + 'static,
     C: Clock + Clone + 'static,
 {
     /// Holds an estimate of `permits` for a key until the true cost is known, or reports a denial.
@@ -32,7 +30,7 @@ where
     ///
     /// use rategate::{Gcra, Keyed};
     ///
-    /// let tokens: Keyed<str, Gcra> = Keyed::new(Gcra::per_hour(1000).burst(1000));
+    /// let tokens: Keyed<str> = Keyed::new(Gcra::per_hour(1000).burst(1000));
     /// let hold = tokens.try_hold("ann", 800, Duration::from_secs(60))?.unwrap();
     /// assert!(tokens.try_hold("ann", 800, Duration::from_secs(60))?.is_err());
     /// hold.commit(150)?;
@@ -48,7 +46,7 @@ where
         key: &K,
         permits: u64,
         ttl: Duration,
-    ) -> Result<Result<Hold<P, C>, Denial>, KeyedError> {
+    ) -> Result<Result<Hold<C>, Denial>, KeyedError> {
         self.table.try_hold(&self.location(key), permits, whole_ns(ttl))
     }
 
@@ -60,19 +58,18 @@ where
     /// # Errors
     ///
     /// Those of [`try_hold`](Self::try_hold).
-    #[expect(clippy::type_complexity, reason = "a decision and a status")]
     pub fn try_hold_with_status(
         &self,
         key: &K,
         permits: u64,
         ttl: Duration,
-    ) -> Result<(Result<Hold<P, C>, Denial>, Status), KeyedError> {
+    ) -> Result<(Result<Hold<C>, Denial>, Status), KeyedError> {
         self.table.try_hold_with_status(&self.location(key), permits, whole_ns(ttl))
     }
 
     /// Returns an estimate of a key, as one part of a call to
     /// [`try_hold_all`](super::try_hold_all).
-    pub fn estimate(&self, key: &K, permits: u64) -> Estimate<'_, P, C> {
+    pub fn estimate(&self, key: &K, permits: u64) -> Estimate<'_, C> {
         Estimate::of_key(&self.table, self.location(key), permits)
     }
 }

@@ -4,9 +4,8 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 use std::{error, fmt};
 
-use rategate_core::concurrent::{Concurrent, LimiterPolicy};
 use rategate_core::holds::{Hold, HoldVerdict};
-use rategate_core::limit::Limit;
+use rategate_core::ledger::Ledger;
 use rategate_core::verdict::{Refusal, Verdict};
 
 use crate::clock::Clock;
@@ -92,8 +91,8 @@ impl error::Error for TryAllError {
 ///
 /// let bucket = |rate: &str, burst| Gcra::new(rate.parse().unwrap(), burst).unwrap();
 /// let global = Limiter::new(bucket("1000/s", 1000));
-/// let per_tenant: Keyed<u64, Gcra> = Keyed::new(bucket("10/s", 10));
-/// let per_address: Keyed<str, Gcra> = Keyed::new(bucket("1/s", 1));
+/// let per_tenant: Keyed<u64> = Keyed::new(bucket("10/s", 10));
+/// let per_address: Keyed<str> = Keyed::new(bucket("1/s", 1));
 ///
 /// let attempt = |cost| {
 ///     try_all(&[
@@ -287,7 +286,7 @@ pub(crate) enum GuardedBy {
 }
 
 /// A limiter that guards a key's limit, and the error for two parts of a call that share it.
-pub(crate) type Guarding<P, C> = (Limiter<P, C>, KeyedError);
+pub(crate) type Guarding<C> = (Limiter<C>, KeyedError);
 
 /// A hold of a limit, and the status of the limit after that.
 pub(crate) type HeldStatus = (Hold, Option<Status>);
@@ -337,7 +336,7 @@ pub(crate) trait Held {
         Self: 'a;
 }
 
-impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
+impl<C: Clock> Limiter<C> {
     /// Returns permits of this limiter, as one part of a call to [`try_all`].
     #[must_use]
     pub fn attempt(&self, permits: u64) -> Acquisition<'_> {
@@ -353,8 +352,8 @@ impl<'a> Acquisition<'a> {
 }
 
 /// A limiter as one of several.
-pub(crate) struct JointLimiter<P: LimiterPolicy, C> {
-    pub(crate) limiter: Limiter<P, C>,
+pub(crate) struct JointLimiter<C> {
+    pub(crate) limiter: Limiter<C>,
     pub(crate) permits: u64,
     /// The permits that have to be left beside those.
     pub(crate) spared: u64,
@@ -362,19 +361,19 @@ pub(crate) struct JointLimiter<P: LimiterPolicy, C> {
     pub(crate) twice: KeyedError,
 }
 
-impl<P: LimiterPolicy, C> fmt::Debug for JointLimiter<P, C> {
+impl<C> fmt::Debug for JointLimiter<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JointLimiter").field("permits", &self.permits).finish_non_exhaustive()
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> JointLimit for JointLimiter<P, C> {
+impl<C: Clock> JointLimit for JointLimiter<C> {
     fn lock(&self, _guarded_by: GuardedBy) -> Result<Box<dyn Lock + '_>, KeyedError> {
         Ok(Box::new(Self { limiter: self.limiter.clone(), ..*self }))
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> Lock for JointLimiter<P, C> {
+impl<C: Clock> Lock for JointLimiter<C> {
     fn order(&self) -> Order {
         (LIMITER, self.limiter.address())
     }
@@ -391,15 +390,15 @@ impl<P: LimiterPolicy, C: Clock> Lock for JointLimiter<P, C> {
 }
 
 /// The lock of a limiter that is held, and the part of the call that it decides.
-struct LimiterLockGuard<'a, L: Concurrent, C: Clock> {
-    guard: LimiterGuard<'a, L, C>,
+struct LimiterLockGuard<'a, C: Clock> {
+    guard: LimiterGuard<'a, C>,
     wanted: Option<(usize, u64)>,
     /// The permits that have to be left beside those of the part.
     spared: u64,
     twice: KeyedError,
 }
 
-impl<L: Concurrent, C: Clock> Held for LimiterLockGuard<'_, L, C> {
+impl<C: Clock> Held for LimiterLockGuard<'_, C> {
     fn add(&mut self, at: usize, wanted: LockedRequest) -> Result<(), EnterError> {
         if self.wanted.is_some() {
             return Err(EnterError::Failed(self.twice));
@@ -431,7 +430,7 @@ impl<L: Concurrent, C: Clock> Held for LimiterLockGuard<'_, L, C> {
 
     fn hold(&mut self, ttl_ns: u64, _with_status: bool, holds: &mut Vec<(usize, HeldStatus)>) {
         let Some((at, permits)) = self.wanted else { return };
-        let hold = |limit: &mut L, now_ns| limit.try_hold(now_ns, permits, ttl_ns);
+        let hold = |limit: &mut Ledger, now_ns| limit.try_hold(now_ns, permits, ttl_ns);
         if let Ok(Some(HoldVerdict::Held(hold))) = self.guard.decide_behind_all(permits, hold) {
             holds.push((at, (hold, None)));
         }
@@ -446,8 +445,8 @@ impl<L: Concurrent, C: Clock> Held for LimiterLockGuard<'_, L, C> {
 }
 
 /// Returns how long until a limit would open for a try, but at least `wait_ns`.
-pub(crate) fn opens_after<P: Limit + ?Sized>(
-    limit: &P,
+pub(crate) fn opens_after(
+    limit: &Ledger,
     now_ns: u64,
     wait_ns: u64,
     permits: NonZeroU64,

@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate_core::concurrent::{HasLockFree, LimiterPolicy};
 use rategate_core::holds;
 use rategate_core::span::whole_ns;
 
@@ -29,25 +28,25 @@ use crate::status::Status;
 ///
 /// Returned by [`Limiter::estimate`] and [`Keyed::estimate`](crate::Keyed::estimate).
 #[must_use = "an estimate holds nothing until `try_hold_all` is called"]
-pub struct Estimate<'a, P: LimiterPolicy, C: Clock> {
-    limit: Limit<'a, P, C>,
+pub struct Estimate<'a, C: Clock> {
+    limit: Limit<'a, C>,
     permits: u64,
     spared: u64,
 }
 
-enum Limit<'a, P: LimiterPolicy, C: Clock> {
-    Limiter(&'a Limiter<P, C>),
-    Key(&'a dyn TableOfHolds<P, C>, KeyName),
+enum Limit<'a, C: Clock> {
+    Limiter(&'a Limiter<C>),
+    Key(&'a dyn TableOfHolds<C>, KeyName),
 }
 
 /// A table of keys whose permits can be held.
-trait TableOfHolds<P: LimiterPolicy, C: Clock>: Send + Sync {
+trait TableOfHolds<C: Clock>: Send + Sync {
     fn try_hold(
         &self,
         name: KeyName,
         permits: u64,
         ttl_ns: u64,
-    ) -> Result<Result<Hold<P, C>, Denial>, KeyedError>;
+    ) -> Result<Result<Hold<C>, Denial>, KeyedError>;
 
     /// Returns the limiter that guards a key's limit, unless its shard does, and the error for two
     /// parts that share it.
@@ -55,26 +54,26 @@ trait TableOfHolds<P: LimiterPolicy, C: Clock>: Send + Sync {
         &self,
         name: KeyName,
         guarded_by: GuardedBy,
-    ) -> Result<Option<Guarding<P, C>>, KeyedError>;
+    ) -> Result<Option<Guarding<C>>, KeyedError>;
 
     fn lock(&self, name: KeyName, permits: u64, spared: u64) -> Box<dyn Lock + '_>;
 
     /// Returns `true` if there is no memory for more.
     fn is_full_of_bytes(&self) -> bool;
 
-    fn held(&self, name: KeyName, hold: holds::Hold) -> Hold<P, C>;
+    fn held(&self, name: KeyName, hold: holds::Hold) -> Hold<C>;
 }
 
-impl<I: Id, P: HasLockFree, C: Clock + Clone> TableOfHolds<P, C> for Arc<Table<I, P, C>>
+impl<I: Id, C: Clock + Clone> TableOfHolds<C> for Arc<Table<I, C>>
 where
-    Table<I, P, C>: Send + Sync + 'static,
+    Table<I, C>: Send + Sync + 'static,
 {
     fn try_hold(
         &self,
         name: KeyName,
         permits: u64,
         ttl_ns: u64,
-    ) -> Result<Result<Hold<P, C>, Denial>, KeyedError> {
+    ) -> Result<Result<Hold<C>, Denial>, KeyedError> {
         Table::try_hold(self, &self.named(name), permits, ttl_ns)
     }
 
@@ -82,7 +81,7 @@ where
         &self,
         name: KeyName,
         guarded_by: GuardedBy,
-    ) -> Result<Option<Guarding<P, C>>, KeyedError> {
+    ) -> Result<Option<Guarding<C>>, KeyedError> {
         Table::guarding_limiter(self, &self.named(name), guarded_by)
     }
 
@@ -94,21 +93,20 @@ where
         Table::is_full_of_bytes(self)
     }
 
-    fn held(&self, name: KeyName, hold: holds::Hold) -> Hold<P, C> {
+    fn held(&self, name: KeyName, hold: holds::Hold) -> Hold<C> {
         Hold::of_key(Self::clone(self), name, hold)
     }
 }
 
-impl<'a, P: LimiterPolicy, C: Clock> Estimate<'a, P, C> {
+impl<'a, C: Clock> Estimate<'a, C> {
     pub(super) fn of_key<I: Id>(
-        table: &'a Arc<Table<I, P, C>>,
+        table: &'a Arc<Table<I, C>>,
         location: KeyLocation<I>,
         permits: u64,
     ) -> Self
     where
-        P: HasLockFree,
         C: Clone,
-        Table<I, P, C>: Send + Sync + 'static,
+        Table<I, C>: Send + Sync + 'static,
     {
         Self { limit: Limit::Key(table, location.name()), permits, spared: 0 }
     }
@@ -122,7 +120,7 @@ impl<'a, P: LimiterPolicy, C: Clock> Estimate<'a, P, C> {
         Self { spared: permits, ..self }
     }
 
-    fn held(&self, hold: holds::Hold) -> Hold<P, C> {
+    fn held(&self, hold: holds::Hold) -> Hold<C> {
         match self.limit {
             Limit::Limiter(limiter) => limiter.held(hold),
             Limit::Key(table, name) => table.held(name, hold),
@@ -134,7 +132,7 @@ impl<'a, P: LimiterPolicy, C: Clock> Estimate<'a, P, C> {
     fn lock(
         &self,
         guarded_by: GuardedBy,
-    ) -> Result<(Box<dyn Lock + '_>, Option<Limiter<P, C>>), KeyedError> {
+    ) -> Result<(Box<dyn Lock + '_>, Option<Limiter<C>>), KeyedError> {
         let Self { permits, spared, .. } = *self;
         let (limiter, twice) = match self.limit {
             Limit::Limiter(limiter) => (limiter.clone(), KeyedError::Duplicate),
@@ -151,30 +149,30 @@ impl<'a, P: LimiterPolicy, C: Clock> Estimate<'a, P, C> {
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
+impl<C: Clock> Limiter<C> {
     /// Returns an estimate of this limiter, as one part of a call to [`try_hold_all`].
-    pub const fn estimate(&self, permits: u64) -> Estimate<'_, P, C> {
+    pub const fn estimate(&self, permits: u64) -> Estimate<'_, C> {
         Estimate { limit: Limit::Limiter(self), permits, spared: 0 }
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> Clone for Estimate<'_, P, C> {
+impl<C: Clock> Clone for Estimate<'_, C> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> Copy for Estimate<'_, P, C> {}
+impl<C: Clock> Copy for Estimate<'_, C> {}
 
-impl<P: LimiterPolicy, C: Clock> Clone for Limit<'_, P, C> {
+impl<C: Clock> Clone for Limit<'_, C> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<P: LimiterPolicy, C: Clock> Copy for Limit<'_, P, C> {}
+impl<C: Clock> Copy for Limit<'_, C> {}
 
-impl<P: LimiterPolicy, C: Clock> fmt::Debug for Estimate<'_, P, C> {
+impl<C: Clock> fmt::Debug for Estimate<'_, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Estimate")
             .field("permits", &self.permits)
@@ -185,18 +183,17 @@ impl<P: LimiterPolicy, C: Clock> fmt::Debug for Estimate<'_, P, C> {
 
 /// Holds estimates of several limits at once, or of none, until the true costs are known.
 ///
-/// Each is ended by itself: see [`Limiter::try_hold`]. For limits of different kinds, make them
-/// limiters or tables of [`AnyPolicy`](crate::AnyPolicy).
+/// Each is ended by itself: see [`Limiter::try_hold`].
 ///
 /// ```
 /// use std::time::Duration;
 ///
 /// use rategate::keyed::{JointDecision, try_hold_all};
-/// use rategate::{AnyPolicy, Gcra, Limiter, SlidingLog};
+/// use rategate::{Gcra, Limiter, SlidingLog};
 ///
 /// let minute = Duration::from_secs(60);
-/// let tokens = Limiter::new(AnyPolicy::from(Gcra::per_hour(1000).burst(1000)));
-/// let requests = Limiter::new(AnyPolicy::from(SlidingLog::new(2, minute)));
+/// let tokens = Limiter::new(Gcra::per_hour(1000).burst(1000));
+/// let requests = Limiter::new(SlidingLog::new(2, minute));
 /// let hold = || try_hold_all(&[tokens.estimate(400), requests.estimate(1)], minute);
 /// let JointDecision::Granted(first) = hold()? else { unreachable!() };
 /// let JointDecision::Granted(second) = hold()? else { unreachable!() };
@@ -218,10 +215,10 @@ impl<P: LimiterPolicy, C: Clock> fmt::Debug for Estimate<'_, P, C> {
 ///
 /// [`TryAllError`], with [`KeyedError::Duplicate`] where two parts are of one limiter or one
 /// key. Nothing is held then.
-pub fn try_hold_all<P: LimiterPolicy, C: Clock>(
-    parts: &[Estimate<'_, P, C>],
+pub fn try_hold_all<C: Clock>(
+    parts: &[Estimate<'_, C>],
     ttl: Duration,
-) -> Result<JointDecision<Hold<P, C>>, TryAllError> {
+) -> Result<JointDecision<Hold<C>>, TryAllError> {
     let ttl_ns = whole_ns(ttl);
     if let [part] = parts
         && part.spared == 0
@@ -239,21 +236,21 @@ pub fn try_hold_all<P: LimiterPolicy, C: Clock>(
 ///
 /// Those of [`try_hold_all`].
 #[expect(clippy::type_complexity, reason = "a hold and its status")]
-pub fn try_hold_all_with_status<P: LimiterPolicy, C: Clock>(
-    parts: &[Estimate<'_, P, C>],
+pub fn try_hold_all_with_status<C: Clock>(
+    parts: &[Estimate<'_, C>],
     ttl: Duration,
-) -> Result<JointDecision<(Hold<P, C>, Option<Status>)>, TryAllError> {
+) -> Result<JointDecision<(Hold<C>, Option<Status>)>, TryAllError> {
     hold_together(parts, whole_ns(ttl), true, |hold, status| (hold, status))
 }
 
-fn hold_together<T, P: LimiterPolicy, C: Clock>(
-    parts: &[Estimate<'_, P, C>],
+fn hold_together<T, C: Clock>(
+    parts: &[Estimate<'_, C>],
     ttl_ns: u64,
     with_status: bool,
-    result: impl Fn(Hold<P, C>, Option<Status>) -> T,
+    result: impl Fn(Hold<C>, Option<Status>) -> T,
 ) -> Result<JointDecision<T>, TryAllError> {
     // The limiters that keep the parts; shards keep the others.
-    let limiters: Vec<RefCell<Option<Limiter<P, C>>>> =
+    let limiters: Vec<RefCell<Option<Limiter<C>>>> =
         parts.iter().map(|_| RefCell::default()).collect();
     let lock = |at: usize, guarded_by| {
         let (Some(part), Some(kept)) = (parts.get(at), limiters.get(at)) else {
@@ -279,10 +276,10 @@ fn hold_together<T, P: LimiterPolicy, C: Clock>(
 }
 
 /// Holds the estimate of one limit, without what several need.
-fn hold_one<P: LimiterPolicy, C: Clock>(
-    part: &Estimate<'_, P, C>,
+fn hold_one<C: Clock>(
+    part: &Estimate<'_, C>,
     ttl_ns: u64,
-) -> Result<JointDecision<Hold<P, C>>, KeyedError> {
+) -> Result<JointDecision<Hold<C>>, KeyedError> {
     let held = match part.limit {
         Limit::Limiter(limiter) => limiter.try_hold_ns(part.permits, ttl_ns)?,
         Limit::Key(table, name) => table.try_hold(name, part.permits, ttl_ns)?,

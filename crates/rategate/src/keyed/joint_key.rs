@@ -6,10 +6,8 @@
 use std::fmt;
 use std::num::NonZeroU64;
 
-use rategate_core::concurrent::HasLockFree;
-use rategate_core::holds::{HoldVerdict, Holding as _};
+use rategate_core::holds::HoldVerdict;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::verdict::{Refusal, Verdict};
 
 use super::entries::Entries;
@@ -27,8 +25,8 @@ use crate::status::Status;
 use crate::sync::MutexGuard;
 
 /// A key of a table, and the permits requested of it.
-pub(super) struct JointKey<'a, I: Id, P: HasLockFree, C: Clock> {
-    pub(super) table: &'a Table<I, P, C>,
+pub(super) struct JointKey<'a, I: Id, C: Clock> {
+    pub(super) table: &'a Table<I, C>,
     pub(super) location: KeyLocation<I>,
     pub(super) permits: u64,
     /// The permits that have to be left beside those.
@@ -36,24 +34,24 @@ pub(super) struct JointKey<'a, I: Id, P: HasLockFree, C: Clock> {
 }
 
 /// A locked shard, and its keys that take part in the request.
-struct ShardLockGuard<'a, I: Id, P: HasLockFree, C: Clock> {
-    table: &'a Table<I, P, C>,
-    entries: MutexGuard<'a, Entries<I, P, C>>,
+struct ShardLockGuard<'a, I: Id, C: Clock> {
+    table: &'a Table<I, C>,
+    entries: MutexGuard<'a, Entries<I, C>>,
     now_ns: u64,
-    drafts: Vec<Draft<I, P>>,
-    late: Vec<PendingPolicy<I, P, C>>,
+    drafts: Vec<Draft<I>>,
+    late: Vec<PendingPolicy<I, C>>,
 }
 
 /// A key's limit, which is out of the table.
-struct Draft<I, P: HasLockFree> {
+struct Draft<I> {
     at: usize,
     location: KeyLocation<I>,
     permits: u64,
     spared: u64,
-    ledger: Box<Ledger<P>>,
+    ledger: Box<Ledger>,
 }
 
-impl<I: Id, P: HasLockFree, C: Clock> fmt::Debug for JointKey<'_, I, P, C> {
+impl<I: Id, C: Clock> fmt::Debug for JointKey<'_, I, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JointKey")
             .field("id", &self.location.id)
@@ -62,7 +60,7 @@ impl<I: Id, P: HasLockFree, C: Clock> fmt::Debug for JointKey<'_, I, P, C> {
     }
 }
 
-impl<I: Id, P: HasLockFree, C: Clock + Clone> JointLimit for JointKey<'_, I, P, C> {
+impl<I: Id, C: Clock + Clone> JointLimit for JointKey<'_, I, C> {
     fn lock(&self, guarded_by: GuardedBy) -> Result<Box<dyn Lock + '_>, KeyedError> {
         let Self { table, permits, spared, .. } = *self;
         Ok(match table.guarding_limiter(&self.location, guarded_by)? {
@@ -72,7 +70,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> JointLimit for JointKey<'_, I, P, 
     }
 }
 
-impl<I: Id, P: HasLockFree, C: Clock + Clone> Lock for JointKey<'_, I, P, C> {
+impl<I: Id, C: Clock + Clone> Lock for JointKey<'_, I, C> {
     fn order(&self) -> Order {
         (SHARD, self.table.address(self.location.shard))
     }
@@ -93,8 +91,8 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Lock for JointKey<'_, I, P, C> {
     }
 }
 
-impl<I: Id, P: HasLockFree, C: Clock + Clone> ShardLockGuard<'_, I, P, C> {
-    fn section(&mut self, location: KeyLocation<I>) -> KeySection<'_, I, P, C> {
+impl<I: Id, C: Clock + Clone> ShardLockGuard<'_, I, C> {
+    fn section(&mut self, location: KeyLocation<I>) -> KeySection<'_, I, C> {
         KeySection {
             now_ns: self.now_ns,
             ..KeySection::at(self.table, &mut self.entries, location, &mut self.late)
@@ -102,7 +100,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> ShardLockGuard<'_, I, P, C> {
     }
 }
 
-impl<I: Id, P: HasLockFree, C: Clock + Clone> Held for ShardLockGuard<'_, I, P, C> {
+impl<I: Id, C: Clock + Clone> Held for ShardLockGuard<'_, I, C> {
     fn add(&mut self, at: usize, wanted: LockedRequest) -> Result<(), EnterError> {
         let location = self.table.location(I::of(wanted.key), wanted.tier);
         if self.drafts.iter().any(|draft| draft.location.id == location.id) {
@@ -127,7 +125,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Held for ShardLockGuard<'_, I, P, 
         for draft in &self.drafts {
             let Some(permits) = NonZeroU64::new(draft.permits) else { continue };
             let permits = permits.saturating_add(draft.spared);
-            let opens_ns = opens_after(&*draft.ledger, self.now_ns, wait_ns, permits)
+            let opens_ns = opens_after(&draft.ledger, self.now_ns, wait_ns, permits)
                 .map_err(|refusal| (draft.at, refusal))?;
             if opens_ns > last.0 {
                 last = (opens_ns, draft.at);

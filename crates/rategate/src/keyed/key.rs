@@ -39,7 +39,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 ///     }
 /// }
 ///
-/// let keyed: Keyed<Caller, Gcra> = Keyed::new(Gcra::per_second(1));
+/// let keyed: Keyed<Caller> = Keyed::new(Gcra::per_second(1));
 /// let caller = Caller { tenant: 7, route: "/search".to_owned() };
 /// assert!(keyed.try_acquire(&caller, 1)?.is_granted());
 /// assert!(!keyed.try_acquire(&caller, 1)?.is_granted());

@@ -27,7 +27,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate_core::concurrent::{HasLockFree, Leftover};
+use rategate_core::any_policy::AnyPolicy;
+use rategate_core::concurrent::Leftover;
 
 pub use self::capacity::{Capacity, DEFAULT_BYTES, DEFAULT_KEYS, MAX_KEYS, Overflow};
 use self::error::KeyedError;
@@ -95,7 +96,7 @@ use crate::status::Status;
 /// ```
 /// use rategate::{Gcra, Keyed};
 ///
-/// let per_caller: Keyed<str, Gcra> = Keyed::new(Gcra::per_second(10).burst(2));
+/// let per_caller: Keyed<str> = Keyed::new(Gcra::per_second(10).burst(2));
 /// assert!(per_caller.try_acquire("10.0.0.7", 2)?.is_granted());
 /// assert!(!per_caller.try_acquire("10.0.0.7", 1)?.is_granted());
 /// assert!(per_caller.try_acquire("10.0.0.8", 1)?.is_granted());
@@ -103,8 +104,8 @@ use crate::status::Status;
 /// per_caller.acquire("10.0.0.7", 1)?; // waits
 /// # Ok::<(), rategate::Error>(())
 /// ```
-pub struct Keyed<K: Key + ?Sized, P: HasLockFree, C: Clock = MonotonicClock> {
-    table: Arc<Table<K::Id, P, C>>,
+pub struct Keyed<K: Key + ?Sized, C: Clock = MonotonicClock> {
+    table: Arc<Table<K::Id, C>>,
     tier: Option<Arc<TierOf<K>>>,
     name: Option<Arc<NameOf<K>>>,
 }
@@ -118,31 +119,36 @@ type NameOf<K> = dyn Fn(&K) -> String + Send + Sync;
 /// The number of keys of a batch that are fetched from memory at once.
 const BATCH: usize = 16;
 
-impl<K: Key + ?Sized, P: HasLockFree> Keyed<K, P> {
+impl<K: Key + ?Sized> Keyed<K> {
     /// Creates a table for 65 536 keys in real time. New keys share a limit when it is full.
     #[must_use]
-    pub fn new(policy: P) -> Self {
+    pub fn new(policy: impl Into<AnyPolicy>) -> Self {
         Self::with_capacity(policy, Capacity::default())
     }
 
     /// Creates a table of the given capacity in real time.
     #[must_use]
-    pub fn with_capacity(policy: P, capacity: Capacity) -> Self {
+    pub fn with_capacity(policy: impl Into<AnyPolicy>, capacity: Capacity) -> Self {
         Self::with_clock(policy, capacity, MonotonicClock::new())
     }
 }
 
-impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
+impl<K: Key + ?Sized, C: Clock + Clone> Keyed<K, C> {
     /// Creates a table that reads its time from `clock`.
     #[must_use]
-    pub fn with_clock(policy: P, capacity: Capacity, clock: C) -> Self {
+    pub fn with_clock(policy: impl Into<AnyPolicy>, capacity: Capacity, clock: C) -> Self {
         Self::with_hashing(policy, capacity, Hashing::default(), clock)
     }
 
     /// Creates a table with a chosen hash function for its keys.
     #[must_use]
-    pub fn with_hashing(policy: P, capacity: Capacity, hashing: Hashing, clock: C) -> Self {
-        let table = Table::new(vec![policy], capacity, Seeds::random(hashing), clock);
+    pub fn with_hashing(
+        policy: impl Into<AnyPolicy>,
+        capacity: Capacity,
+        hashing: Hashing,
+        clock: C,
+    ) -> Self {
+        let table = Table::new(vec![policy.into()], capacity, Seeds::random(hashing), clock);
         Self { table: Arc::new(table), tier: None, name: None }
     }
 
@@ -159,7 +165,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// let [free, paid] = [Gcra::per_second(1), Gcra::per_second(100).burst(10)];
     /// let is_paid = |tenant: &u64| usize::from(*tenant >= 1000);
     /// let (capacity, clock) = (Capacity::default(), MonotonicClock::new());
-    /// let tenants: Keyed<u64, Gcra> =
+    /// let tenants: Keyed<u64> =
     ///     Keyed::with_tiers([free, paid], is_paid, capacity, Hashing::FloodSafe, clock)?;
     /// assert!(tenants.try_acquire(&1007, 10)?.is_granted());
     /// assert!(tenants.try_acquire(&7, 10).is_err(), "never, for this tier");
@@ -173,13 +179,14 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     ///
     /// [`KeyedError::NoSuchTier`] for no policy, or more than [`MAX_TIERS`].
     pub fn with_tiers(
-        policies: impl IntoIterator<Item = P>,
+        policies: impl IntoIterator<Item = impl Into<AnyPolicy>>,
         tier_of: impl Fn(&K) -> usize + Send + Sync + 'static,
         capacity: Capacity,
         hashing: Hashing,
         clock: C,
     ) -> Result<Self, KeyedError> {
-        let policies: Vec<P> = policies.into_iter().take(MAX_TIERS.saturating_add(1)).collect();
+        let policies = policies.into_iter().take(MAX_TIERS.saturating_add(1));
+        let policies: Vec<AnyPolicy> = policies.map(Into::into).collect();
         if policies.is_empty() || policies.len() > MAX_TIERS {
             let tier = policies.len().saturating_sub(1);
             return Err(KeyedError::NoSuchTier { tier, tiers: policies.len().min(MAX_TIERS) });
@@ -201,7 +208,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// use rategate::stats::Detail;
     /// use rategate::{Gcra, Keyed};
     ///
-    /// let per_caller: Keyed<str, Gcra> = Keyed::new(Gcra::per_second(10).burst(2));
+    /// let per_caller: Keyed<str> = Keyed::new(Gcra::per_second(10).burst(2));
     /// let name_of = |caller: &str| caller.to_owned();
     /// let per_caller = per_caller.with_stats("search", Detail::exact(), name_of);
     /// for caller in ["ann", "bob", "bob", "bob", "bob"] {
@@ -277,7 +284,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     ///
     /// let bucket = Gcra::per_second(1).burst(3);
     /// let (capacity, clock) = (Capacity::default(), ManualClock::new());
-    /// let per_caller: Keyed<str, Gcra, _> = Keyed::with_clock(bucket, capacity, clock);
+    /// let per_caller: Keyed<str, _> = Keyed::with_clock(bucket, capacity, clock);
     /// let (decision, status) = per_caller.try_acquire_with_status("10.0.0.7", 2)?;
     /// assert!(decision.is_granted());
     /// assert_eq!(status, Status::new(1, Some(Duration::from_secs(2)), 3));
@@ -326,7 +333,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// ```
     /// use rategate::{Gcra, Keyed};
     ///
-    /// let per_caller: Keyed<u64, Gcra> = Keyed::new(Gcra::per_second(10));
+    /// let per_caller: Keyed<u64> = Keyed::new(Gcra::per_second(10));
     /// let mut passed = 0;
     /// per_caller.try_each([7, 8, 7].iter().map(|key| (key, 1)), |decision| {
     ///     passed += u32::from(decision.is_ok_and(|decision| decision.is_granted()));
@@ -386,7 +393,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// use rategate::{Gcra, Keyed};
     /// use std::time::Duration;
     ///
-    /// let per_caller: Keyed<str, Gcra> = Keyed::new(Gcra::per_second(1).burst(3));
+    /// let per_caller: Keyed<str> = Keyed::new(Gcra::per_second(1).burst(3));
     /// let (wait, status) = per_caller.peek_with_status("10.0.0.7", 2)?;
     /// assert_eq!((wait, status.remaining), (Some(Duration::ZERO), 3));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -439,7 +446,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     ///
     /// [`KeyedError::TableFull`] if there is no capacity for a limiter, and
     /// [`KeyedError::NoSuchTier`].
-    pub fn limiter(&self, key: &K) -> Result<Limiter<P, C>, KeyedError> {
+    pub fn limiter(&self, key: &K) -> Result<Limiter<C>, KeyedError> {
         self.table.limiter(&self.location(key))
     }
 
@@ -483,7 +490,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     }
 }
 
-impl<K: Key + ?Sized, P: HasLockFree, C: Clock> Keyed<K, P, C> {
+impl<K: Key + ?Sized, C: Clock> Keyed<K, C> {
     /// Returns the number of keys in the table, including recovered keys that are not evicted yet.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -531,7 +538,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock> Keyed<K, P, C> {
     }
 }
 
-impl<K: Key + ?Sized, P: HasLockFree, C: Clock> Clone for Keyed<K, P, C> {
+impl<K: Key + ?Sized, C: Clock> Clone for Keyed<K, C> {
     fn clone(&self) -> Self {
         let (tier, name) = (self.tier.clone(), self.name.clone());
         Self { table: Arc::clone(&self.table), tier, name }
@@ -539,7 +546,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock> Clone for Keyed<K, P, C> {
 }
 
 /// Formats the policies and the fill of the table.
-impl<K: Key + ?Sized, P: HasLockFree, C: Clock> fmt::Debug for Keyed<K, P, C> {
+impl<K: Key + ?Sized, C: Clock> fmt::Debug for Keyed<K, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Keyed");
         match self.table.policies_if_free().as_deref() {

@@ -1,7 +1,7 @@
 //! The policies in force, one per tier of keys, and their predecessors while a change is under
 //! way.
 
-use rategate_core::concurrent::HasLockFree;
+use rategate_core::any_policy::AnyPolicy;
 use rategate_core::packed::Packed;
 use rategate_core::refund::RefundEpoch;
 
@@ -12,9 +12,9 @@ pub const MAX_TIERS: usize = 31;
 
 /// The policies of a table.
 #[derive(Clone, Debug)]
-pub(super) struct PolicyVersions<P> {
+pub(super) struct PolicyVersions {
     /// The policies by the index that states name. Index 0 names none.
-    by_id: Vec<Option<PolicyVersion<P>>>,
+    by_id: Vec<Option<PolicyVersion>>,
     /// The index of the policy in force for each tier.
     in_force: Vec<u8>,
     /// The number of policies so far.
@@ -23,8 +23,8 @@ pub(super) struct PolicyVersions<P> {
 
 /// A policy in force for the keys of a tier, now or until a moment ago.
 #[derive(Clone, Debug)]
-pub(super) struct PolicyVersion<P> {
-    pub(super) policy: P,
+pub(super) struct PolicyVersion {
+    pub(super) policy: AnyPolicy,
     pub(super) tier: usize,
     /// The refund epoch that grants under this policy carry.
     pub(super) epoch: RefundEpoch,
@@ -32,8 +32,8 @@ pub(super) struct PolicyVersion<P> {
     pub(super) packed: Option<Packed>,
 }
 
-impl<P: HasLockFree> PolicyVersions<P> {
-    pub(super) fn new(policies: impl IntoIterator<Item = P>) -> Self {
+impl PolicyVersions {
+    pub(super) fn new(policies: impl IntoIterator<Item = AnyPolicy>) -> Self {
         let mut policy_versions =
             Self { by_id: vec![None; MAX_VERSIONS], in_force: Vec::new(), made: 0 };
         for (policy, tier) in policies.into_iter().zip(0..MAX_TIERS) {
@@ -46,7 +46,7 @@ impl<P: HasLockFree> PolicyVersions<P> {
     /// Puts a policy into force for a tier. Returns the old and the new policy index.
     ///
     /// States that name the old index must be carried over before the next change.
-    pub(super) fn change(&mut self, tier: usize, policy: P) -> Option<(u8, u8)> {
+    pub(super) fn change(&mut self, tier: usize, policy: AnyPolicy) -> Option<(u8, u8)> {
         let old = *self.in_force.get(tier)?;
         // All indices but those in force are free by now.
         for (index, version) in self.by_id.iter_mut().enumerate() {
@@ -62,7 +62,7 @@ impl<P: HasLockFree> PolicyVersions<P> {
     }
 
     /// Assigns a free index. They are used in rotation, so that each rests as long as possible.
-    fn make(&mut self, tier: usize, policy: P) -> u8 {
+    fn make(&mut self, tier: usize, policy: AnyPolicy) -> u8 {
         let packed = policy.packed();
         let epoch = RefundEpoch::after_changes(self.made);
         loop {
@@ -90,17 +90,25 @@ impl<P: HasLockFree> PolicyVersions<P> {
         self.in_force.len()
     }
 
-    pub(super) fn get(&self, version: u8) -> Option<&PolicyVersion<P>> {
+    pub(super) fn get(&self, version: u8) -> Option<&PolicyVersion> {
         self.by_id.get(usize::from(version))?.as_ref()
     }
 
     /// Returns the policy in force for a tier, with its index.
-    pub(super) fn of_tier(&self, tier: usize) -> Option<(u8, &PolicyVersion<P>)> {
+    pub(super) fn of_tier(&self, tier: usize) -> Option<(u8, &PolicyVersion)> {
         let version = *self.in_force.get(tier)?;
         Some((version, self.get(version)?))
     }
 
-    pub(super) fn in_force(&self) -> impl Iterator<Item = (u8, &PolicyVersion<P>)> {
+    /// Returns one bit for each tier, which is set if operations under its policy have to be ended.
+    pub(super) fn needing_ends(&self) -> u64 {
+        let needs = |policy: &AnyPolicy| policy.counts_in_flight() || policy.follows_outcomes();
+        self.in_force()
+            .filter(|(_, version)| needs(&version.policy))
+            .fold(0, |bits, (_, version)| bits | 1 << version.tier.min(63))
+    }
+
+    pub(super) fn in_force(&self) -> impl Iterator<Item = (u8, &PolicyVersion)> {
         (0..self.tiers()).filter_map(|tier| self.of_tier(tier))
     }
 }

@@ -2,14 +2,9 @@
 //!
 //! They come from the very state that the decision was made on.
 
-use rategate_core::concurrent::HasLockFree;
 use rategate_core::debt::{Charged, Debt};
-use rategate_core::error::ExceedsCapacity;
-use rategate_core::external_state::ExternalState;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::packed::Packed;
-use rategate_core::refund::RefundEpoch;
 
 use crate::clock::Clock;
 use crate::decision::Decision;
@@ -36,23 +31,23 @@ pub(super) trait Projection: Sized {
     fn of_value(numbers: Packed, value: u64, now_ns: u64) -> Self;
 
     /// Computes the projection of a limit behind the lock.
-    fn of<P: HasLockFree>(limit: &View<'_, P>, now_ns: u64) -> Self;
+    fn of(limit: &Ledger, now_ns: u64) -> Self;
 
     /// Tries a limiter, and computes the projection of it.
-    fn of_try<P: HasLockFree, C: Clock>(
-        limiter: &Limiter<P, C>,
+    fn of_try<C: Clock>(
+        limiter: &Limiter<C>,
         permits: u64,
     ) -> Result<Self::Decided, TryAcquireError>;
 
     /// Peeks at a limiter, and computes the projection of it.
-    fn of_peek<P: HasLockFree, C: Clock>(
-        limiter: &Limiter<P, C>,
+    fn of_peek<C: Clock>(
+        limiter: &Limiter<C>,
         permits: u64,
     ) -> Result<Peeked<Self>, TryAcquireError>;
 
     /// Charges a limiter, and computes the projection of it.
-    fn of_charge<P: HasLockFree, C: Clock>(
-        limiter: &Limiter<P, C>,
+    fn of_charge<C: Clock>(
+        limiter: &Limiter<C>,
         permits: u64,
         debt: Debt,
     ) -> Result<Self::Charged, ChargeError>;
@@ -60,30 +55,6 @@ pub(super) trait Projection: Sized {
 
 /// The wait until a try would pass, in ns, and a projection of the state that it follows from.
 pub(super) type Peeked<B> = (Option<u64>, B);
-
-/// A limit behind the lock that has no limiter.
-pub(super) enum View<'a, P: HasLockFree> {
-    State(&'a P, &'a mut P::State),
-    Ledger(&'a Ledger<P>),
-}
-
-impl<P: HasLockFree> View<'_, P> {
-    pub(super) fn remaining(&self, now_ns: u64) -> u64 {
-        match self {
-            Self::State(policy, state) => policy.remaining(state, now_ns),
-            Self::Ledger(ledger) => ledger.remaining(now_ns),
-        }
-    }
-
-    pub(super) fn peek(self, now_ns: u64, permits: u64) -> Result<Option<u64>, ExceedsCapacity> {
-        match self {
-            Self::State(policy, state) => {
-                ExternalState::new(policy, state, RefundEpoch::UNKNOWN).peek(now_ns, permits)
-            }
-            Self::Ledger(ledger) => ledger.peek(now_ns, permits),
-        }
-    }
-}
 
 impl Projection for () {
     type Decided = Decision;
@@ -94,8 +65,8 @@ impl Projection for () {
         charged
     }
 
-    fn of_charge<P: HasLockFree, C: Clock>(
-        limiter: &Limiter<P, C>,
+    fn of_charge<C: Clock>(
+        limiter: &Limiter<C>,
         permits: u64,
         debt: Debt,
     ) -> Result<Charged, ChargeError> {
@@ -110,17 +81,17 @@ impl Projection for () {
     #[inline]
     fn of_value(_: Packed, _: u64, _: u64) -> Self {}
 
-    fn of<P: HasLockFree>(_: &View<'_, P>, _: u64) -> Self {}
+    fn of(_: &Ledger, _: u64) -> Self {}
 
-    fn of_try<P: HasLockFree, C: Clock>(
-        limiter: &Limiter<P, C>,
+    fn of_try<C: Clock>(
+        limiter: &Limiter<C>,
         permits: u64,
     ) -> Result<Self::Decided, TryAcquireError> {
         limiter.try_acquire(permits)
     }
 
-    fn of_peek<P: HasLockFree, C: Clock>(
-        limiter: &Limiter<P, C>,
+    fn of_peek<C: Clock>(
+        limiter: &Limiter<C>,
         permits: u64,
     ) -> Result<Peeked<Self>, TryAcquireError> {
         Ok((limiter.peek_ns(permits)?, ()))
@@ -136,8 +107,8 @@ impl Projection for Status {
         (charged, self)
     }
 
-    fn of_charge<P: HasLockFree, C: Clock>(
-        limiter: &Limiter<P, C>,
+    fn of_charge<C: Clock>(
+        limiter: &Limiter<C>,
         permits: u64,
         debt: Debt,
     ) -> Result<(Charged, Self), ChargeError> {
@@ -154,22 +125,19 @@ impl Projection for Status {
         Self::of_value(numbers, value, now_ns)
     }
 
-    fn of<P: HasLockFree>(limit: &View<'_, P>, now_ns: u64) -> Self {
-        match limit {
-            View::State(policy, state) => Self::of_state(*policy, state, now_ns),
-            View::Ledger(ledger) => Self::of_ledger(ledger, now_ns),
-        }
+    fn of(limit: &Ledger, now_ns: u64) -> Self {
+        Self::of_ledger(limit, now_ns)
     }
 
-    fn of_try<P: HasLockFree, C: Clock>(
-        limiter: &Limiter<P, C>,
+    fn of_try<C: Clock>(
+        limiter: &Limiter<C>,
         permits: u64,
     ) -> Result<Self::Decided, TryAcquireError> {
         limiter.try_with_status(permits)
     }
 
-    fn of_peek<P: HasLockFree, C: Clock>(
-        limiter: &Limiter<P, C>,
+    fn of_peek<C: Clock>(
+        limiter: &Limiter<C>,
         permits: u64,
     ) -> Result<Peeked<Self>, TryAcquireError> {
         Ok((limiter.peek_ns(permits)?, limiter.status()?))

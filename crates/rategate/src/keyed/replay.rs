@@ -46,7 +46,7 @@ pub enum ReplayOutcome {
 #[derive(Debug)]
 pub struct Replay<K: Key> {
     clock: ManualClock,
-    tables: Vec<Keyed<K, AnyPolicy, ManualClock>>,
+    tables: Vec<Keyed<K, ManualClock>>,
 }
 
 impl<K: Key> Replay<K> {

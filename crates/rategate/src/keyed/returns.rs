@@ -1,7 +1,6 @@
 //! Permits of a key that come back, and corrections by the owner.
 
 use rategate_core::adaptive::Outcome;
-use rategate_core::concurrent::HasLockFree;
 use rategate_core::debt::{Charged, Debt};
 use rategate_core::verdict::Settled;
 
@@ -14,7 +13,7 @@ use crate::limiter::Limiter;
 use crate::status::Status;
 use crate::sync::Ordering;
 
-impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
+impl<K: Key + ?Sized, C: Clock + Clone> Keyed<K, C> {
     /// Refunds `permits` of a grant of this key, and returns the number that came back.
     ///
     /// See [`Limiter::refund`]. An evicted key has nothing to refund. Permits that a new key took
@@ -40,7 +39,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// ```
     /// use rategate::{Gcra, Keyed};
     ///
-    /// let per_caller: Keyed<str, Gcra> = Keyed::new(Gcra::per_hour(10).burst(10));
+    /// let per_caller: Keyed<str> = Keyed::new(Gcra::per_hour(10).burst(10));
     /// assert!(per_caller.try_acquire("10.0.0.7", 4)?.is_granted());
     /// assert_eq!(per_caller.credit("10.0.0.7", 6)?, 4, "up to full");
     /// assert_eq!(per_caller.credit("10.0.0.8", 6)?, 0, "nothing was taken");
@@ -63,7 +62,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// ```
     /// use rategate::{Gcra, Keyed};
     ///
-    /// let per_caller: Keyed<str, Gcra> = Keyed::new(Gcra::per_hour(10).burst(10));
+    /// let per_caller: Keyed<str> = Keyed::new(Gcra::per_hour(10).burst(10));
     /// let grant = per_caller.try_acquire("10.0.0.7", 4)?.granted().unwrap();
     /// assert!(per_caller.reset("10.0.0.7")?);
     /// assert_eq!(per_caller.remaining("10.0.0.7")?, 10);
@@ -88,7 +87,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// ```
     /// use rategate::{Gcra, Keyed};
     ///
-    /// let tokens: Keyed<str, Gcra> = Keyed::new(Gcra::per_hour(1000).burst(1000));
+    /// let tokens: Keyed<str> = Keyed::new(Gcra::per_hour(1000).burst(1000));
     /// assert_eq!(tokens.charge("ann", 1700)?.debt, 700);
     /// assert!(!tokens.try_acquire("ann", 1)?.is_granted());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -149,7 +148,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     ///
     /// [`KeyedError::NoSuchTier`] and [`KeyedError::Closed`].
     pub fn release(&self, key: &K, permits: u64) -> Result<bool, KeyedError> {
-        let release = |limiter: &Limiter<P, C>| limiter.release(permits);
+        let release = |limiter: &Limiter<C>| limiter.release(permits);
         self.table.on_flight(
             &self.location(key),
             |limit, now_ns| limit.release(now_ns, permits),
@@ -168,7 +167,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
         grant: &Grant,
         outcome: Outcome,
     ) -> Result<bool, KeyedError> {
-        let release = |limiter: &Limiter<P, C>| limiter.release_with_outcome(grant, outcome);
+        let release = |limiter: &Limiter<C>| limiter.release_with_outcome(grant, outcome);
         self.table.on_flight(
             &self.location(key),
             |limit, now_ns| {
@@ -185,7 +184,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     ///
     /// [`KeyedError::NoSuchTier`] and [`KeyedError::Closed`].
     pub fn abort(&self, key: &K, permits: u64) -> Result<bool, KeyedError> {
-        let abort = |limiter: &Limiter<P, C>| limiter.abort(permits);
+        let abort = |limiter: &Limiter<C>| limiter.abort(permits);
         self.table.on_flight(
             &self.location(key),
             |limit, now_ns| limit.abort(now_ns, permits),

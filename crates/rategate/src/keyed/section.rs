@@ -3,13 +3,13 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use rategate_core::concurrent::HasLockFree;
-use rategate_core::debt::{Charge, Debt};
+use rategate_core::any_policy::{AnyPolicy, Member};
+use rategate_core::debt::Debt;
 use rategate_core::error::{CountsInFlight, ExceedsCapacity};
-use rategate_core::external_state::ExternalState;
-use rategate_core::holds::{Committed, Hold, HoldVerdict, Holding as _};
+use rategate_core::holds::{Committed, Hold, HoldVerdict};
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
+#[cfg(feature = "serde")]
+use rategate_core::members::Members;
 use rategate_core::verdict::{Grant, Settled, Verdict};
 
 use super::admission::{SWEEP_KNOWN, SWEEP_NEW, carry_ledger_over, carry_over};
@@ -17,7 +17,7 @@ use super::entries::{Entries, EntryForm, LIMITER_BYTES};
 use super::eviction_cursor::EvictionCursor;
 use super::key::Id;
 use super::policy_versions::PolicyVersions;
-use super::projection::{Peeked, Projection, View};
+use super::projection::{Peeked, Projection};
 use super::slots::{Found, Home, Slots};
 use super::table::Table;
 use crate::clock::Clock;
@@ -42,48 +42,48 @@ impl<I: Id> KeyLocation<I> {
 }
 
 /// A locked shard, in service of one key.
-pub(super) struct KeySection<'a, I: Id, P: HasLockFree, C: Clock> {
-    pub(super) table: &'a Table<I, P, C>,
-    pub(super) entries: &'a mut Entries<I, P, C>,
+pub(super) struct KeySection<'a, I: Id, C: Clock> {
+    pub(super) table: &'a Table<I, C>,
+    pub(super) entries: &'a mut Entries<I, C>,
     pub(super) location: KeyLocation<I>,
     pub(super) now_ns: u64,
     /// Limiters to reconfigure once the lock is free, as that may wake waiters.
-    pub(super) late: &'a mut Vec<PendingPolicy<I, P, C>>,
+    pub(super) late: &'a mut Vec<PendingPolicy<I, C>>,
 }
 
 /// A key's limit outside of the table, for a decision that is not made yet.
-pub(super) enum Lent<P: HasLockFree> {
-    Ledger(Box<Ledger<P>>),
+pub(super) enum Lent {
+    Ledger(Box<Ledger>),
     /// The key has a limiter, which decides for it.
     Elsewhere,
     TableFull,
 }
 
 /// A key's limiter, and the policy that it is about to receive.
-pub(super) struct PendingPolicy<I, P: HasLockFree, C> {
+pub(super) struct PendingPolicy<I, C> {
     pub(super) location: KeyLocation<I>,
     pub(super) version: u8,
-    pub(super) limiter: Limiter<P, C>,
-    pub(super) policy: P,
+    pub(super) limiter: Limiter<C>,
+    pub(super) policy: AnyPolicy,
 }
 
 /// The result of an operation under the lock, or the limiter that has to decide instead.
-pub(super) enum SectionResult<T, P: HasLockFree, C> {
+pub(super) enum SectionResult<T, C> {
     Here(T),
     /// The key has a limiter, which decides once the lock is free.
-    Delegate(Limiter<P, C>),
+    Delegate(Limiter<C>),
     /// The table has no capacity for the key.
     TableFull,
     /// The key is known, but the table has no memory for it to grow.
     NoBytes,
 }
 
-impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
+impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
     pub(super) const fn at(
-        table: &'a Table<I, P, C>,
-        entries: &'a mut Entries<I, P, C>,
+        table: &'a Table<I, C>,
+        entries: &'a mut Entries<I, C>,
         location: KeyLocation<I>,
-        late: &'a mut Vec<PendingPolicy<I, P, C>>,
+        late: &'a mut Vec<PendingPolicy<I, C>>,
     ) -> Self {
         Self { table, entries, location, now_ns: 0, late }
     }
@@ -106,56 +106,44 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
     pub(super) fn try_acquire<B: Projection>(
         &mut self,
         permits: u64,
-    ) -> Result<SectionResult<(Verdict, B), P, C>, ExceedsCapacity> {
+    ) -> Result<SectionResult<(Verdict, B), C>, ExceedsCapacity> {
         let Some(at) = self.load_entry() else { return self.try_new_key(permits) };
-        let is_full = self.table.is_full_of_bytes();
-        let now_ns = self.now_ns;
-        let before = self.heap_bytes(at);
-        let Some((version, form)) = self.version_and_form(at) else {
-            return Ok(SectionResult::TableFull);
+        let act = |ledger: &mut Ledger, now_ns: u64| {
+            let verdict = ledger.try_acquire(now_ns, permits);
+            (verdict, B::of(ledger, now_ns))
         };
-        let (verdict, projection) = match form {
-            EntryForm::State(state) => {
-                let mut copy = is_full.then(|| state.clone());
-                let after = copy.as_mut().unwrap_or(&mut *state);
-                let verdict = ExternalState::new(&version.policy, after, version.epoch)
-                    .try_acquire(now_ns, permits);
-                if let Some(after) = copy {
-                    if version.policy.heap_bytes(&after) > version.policy.heap_bytes(state) {
-                        return Ok(SectionResult::NoBytes);
-                    }
-                    *state = after;
-                }
-                (verdict, B::of(&View::State(&version.policy, state), now_ns))
+        if self.table.is_full_of_bytes()
+            && let Some((version, EntryForm::State(limit))) = self.version_and_form(at)
+        {
+            let (before, epoch, copy) = (limit.heap_bytes(), version.epoch, limit.clone());
+            let mut after = Ledger::resumed(copy, epoch, self.now_ns);
+            let _ = after.try_acquire(self.now_ns, permits);
+            if after.limits().heap_bytes() > before {
+                return Ok(SectionResult::NoBytes);
             }
-            EntryForm::Ledger(ledger) => {
-                let verdict = ledger.try_acquire(now_ns, permits);
-                (verdict, B::of(&View::Ledger(ledger), now_ns))
-            }
-            EntryForm::Limiter(limiter) => return Ok(SectionResult::Delegate(limiter.clone())),
-            EntryForm::Taken => return Ok(SectionResult::TableFull),
-        };
+        }
         // Also after a request that could never pass: the key returns to its slot.
-        self.end(at, before);
-        verdict.map(|verdict| SectionResult::Here((verdict, projection)))
+        flatten(self.briefly(at, act).map(|(verdict, projection)| Ok((verdict?, projection))))
     }
 
     /// Decides for an unknown key. A denial adds no entry for it.
     fn try_new_key<B: Projection>(
         &mut self,
         permits: u64,
-    ) -> Result<SectionResult<(Verdict, B), P, C>, ExceedsCapacity> {
+    ) -> Result<SectionResult<(Verdict, B), C>, ExceedsCapacity> {
         self.sweep(SWEEP_NEW);
         let Some((version_id, version)) = self.entries.policy_versions.of_tier(self.location.tier)
         else {
             return Ok(SectionResult::TableFull);
         };
-        let mut state = version.policy.fresh(self.now_ns);
-        let verdict = ExternalState::new(&version.policy, &mut state, version.epoch)
-            .try_acquire(self.now_ns, permits)?;
-        let projection = B::of(&View::State(&version.policy, &mut state), self.now_ns);
+        let fresh = Member::fresh(version.policy, self.now_ns);
+        let mut ledger = Ledger::resumed(fresh, version.epoch, self.now_ns);
+        let verdict = ledger.try_acquire(self.now_ns, permits)?;
+        let projection = B::of(&ledger, self.now_ns);
         let leaves_trace = permits > 0 && matches!(verdict, Verdict::Granted(_));
-        if leaves_trace && !self.admit(version_id, state) {
+        if leaves_trace
+            && !ledger.into_limits().into_only().is_some_and(|limit| self.admit(version_id, limit))
+        {
             return Ok(SectionResult::TableFull);
         }
         Ok(SectionResult::Here((verdict, projection)))
@@ -164,55 +152,85 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
     pub(super) fn peek<B: Projection>(
         &mut self,
         permits: u64,
-    ) -> Result<SectionResult<Peeked<B>, P, C>, ExceedsCapacity> {
+    ) -> Result<SectionResult<Peeked<B>, C>, ExceedsCapacity> {
         flatten(self.view(|limit, now_ns| {
-            let projection = B::of(&limit, now_ns);
+            let projection = B::of(limit, now_ns);
             Ok((limit.peek(now_ns, permits)?, projection))
         }))
     }
 
-    pub(super) fn remaining(&mut self) -> SectionResult<u64, P, C> {
-        self.view(|limit, now_ns| limit.remaining(now_ns))
+    pub(super) fn remaining(&mut self) -> SectionResult<u64, C> {
+        self.view(Ledger::remaining)
     }
 
     /// Answers a request that changes nothing.
     pub(super) fn view<T>(
         &mut self,
-        request: impl FnOnce(View<'_, P>, u64) -> T,
-    ) -> SectionResult<T, P, C> {
-        let brought = self.load_entry();
-        let now_ns = self.now_ns;
-        let Some(at) = brought else {
+        request: impl FnOnce(&Ledger, u64) -> T,
+    ) -> SectionResult<T, C> {
+        let Some(at) = self.load_entry() else {
             if !self.has_own_limit() {
                 return SectionResult::TableFull;
             }
-            let Some((_, version)) = self.entries.policy_versions.of_tier(self.location.tier)
-            else {
-                return SectionResult::TableFull;
+            return match self.fresh_ledger() {
+                Some(fresh) => SectionResult::Here(request(&fresh, self.now_ns)),
+                None => SectionResult::TableFull,
             };
-            let mut fresh = version.policy.fresh(now_ns);
-            return SectionResult::Here(request(View::State(&version.policy, &mut fresh), now_ns));
         };
-        let before = self.heap_bytes(at);
+        self.briefly(at, |ledger, now_ns| {
+            // Once, and not on a copy for each number that is read.
+            ledger.end_holds(now_ns);
+            request(ledger, now_ns)
+        })
+    }
+
+    /// Returns the limit of a key that is new.
+    fn fresh_ledger(&self) -> Option<Ledger> {
+        let (_, version) = self.entries.policy_versions.of_tier(self.location.tier)?;
+        let fresh = Member::fresh(version.policy, self.now_ns);
+        Some(Ledger::resumed(fresh, version.epoch, self.now_ns))
+    }
+
+    /// Applies an operation that holds nothing to the limit of a known key.
+    fn briefly<T>(
+        &mut self,
+        at: usize,
+        act: impl FnOnce(&mut Ledger, u64) -> T,
+    ) -> SectionResult<T, C> {
+        let (now_ns, before, table) = (self.now_ns, self.heap_bytes(at), self.table);
         let Some((version, form)) = self.version_and_form(at) else {
             return SectionResult::TableFull;
         };
-        let answer = match form {
-            EntryForm::State(state) => request(View::State(&version.policy, state), now_ns),
-            EntryForm::Ledger(ledger) => {
-                // Once, and not on a copy for each number that is read.
-                ledger.end_holds(now_ns);
-                request(View::Ledger(ledger), now_ns)
+        let epoch = version.epoch;
+        let done = match std::mem::replace(form, EntryForm::Taken) {
+            EntryForm::State(limit) => {
+                let mut ledger = Ledger::resumed(limit, epoch, now_ns);
+                let done = act(&mut ledger, now_ns);
+                if ledger.quiescent_state(epoch, now_ns).is_some() {
+                    let limit = ledger.into_limits().into_only();
+                    *form = limit.map_or(EntryForm::Taken, EntryForm::State);
+                } else {
+                    *form = EntryForm::Ledger(Box::new(table.with_own_serials(ledger)));
+                }
+                done
             }
-            EntryForm::Limiter(limiter) => return SectionResult::Delegate(limiter.clone()),
+            EntryForm::Ledger(mut ledger) => {
+                let done = act(&mut ledger, now_ns);
+                *form = EntryForm::Ledger(ledger);
+                done
+            }
+            EntryForm::Limiter(limiter) => {
+                *form = EntryForm::Limiter(limiter.clone());
+                return SectionResult::Delegate(limiter);
+            }
             EntryForm::Taken => return SectionResult::TableFull,
         };
         self.end(at, before);
-        SectionResult::Here(answer)
+        SectionResult::Here(done)
     }
 
     /// Credits permits that the caller vouches for.
-    pub(super) fn credit(&mut self, permits: u64) -> SectionResult<u64, P, C> {
+    pub(super) fn credit(&mut self, permits: u64) -> SectionResult<u64, C> {
         self.on_ledger(|ledger, now_ns| ledger.credit(now_ns, permits))
             .unwrap_or(SectionResult::Here(0))
     }
@@ -221,17 +239,12 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
     ///
     /// Earlier grants stay distinguishable from later ones as long as a refund of them could
     /// matter.
-    pub(super) fn reset(&mut self) -> SectionResult<bool, P, C> {
-        let reset = |ledger: &mut Ledger<P>, now_ns| {
-            let was_used = !ledger.is_as_fresh(now_ns);
-            ledger.restart(now_ns);
-            was_used
-        };
-        self.on_ledger(reset).unwrap_or(SectionResult::Here(false))
+    pub(super) fn reset(&mut self) -> SectionResult<bool, C> {
+        self.on_ledger(Ledger::restart).unwrap_or(SectionResult::Here(false))
     }
 
     /// Refunds permits of a grant. An evicted key has nothing to refund.
-    pub(super) fn refund(&mut self, grant: &Grant, permits: u64) -> SectionResult<u64, P, C> {
+    pub(super) fn refund(&mut self, grant: &Grant, permits: u64) -> SectionResult<u64, C> {
         self.on_ledger(|ledger, now_ns| ledger.refund(now_ns, grant, permits))
             .unwrap_or(SectionResult::Here(0))
     }
@@ -241,24 +254,15 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
         &mut self,
         permits: u64,
         debt: Debt,
-    ) -> Result<SectionResult<B::Charged, P, C>, CountsInFlight> {
+    ) -> Result<SectionResult<B::Charged, C>, CountsInFlight> {
         if self.load_entry().is_none() && !self.admit_fresh() {
             return Ok(SectionResult::TableFull);
         }
         let Some(at) = self.load_entry() else { return Ok(SectionResult::TableFull) };
-        let (now_ns, before) = (self.now_ns, self.heap_bytes(at));
-        if let Some((version, EntryForm::State(state))) = self.version_and_form(at)
-            && let Some(charged) = version.policy.charge(state, Charge { now_ns, permits, debt })
-        {
-            let projection = B::of(&View::State(&version.policy, state), now_ns);
-            self.end(at, before);
-            return Ok(SectionResult::Here(projection.with_charged(charged)));
-        }
-        let charge = |ledger: &mut Ledger<P>, now_ns| {
+        flatten(self.briefly(at, |ledger, now_ns| {
             let charged = ledger.charge(now_ns, permits, debt)?;
-            Ok(B::of(&View::Ledger(ledger), now_ns).with_charged(charged))
-        };
-        flatten(self.on_ledger(charge).unwrap_or(SectionResult::TableFull))
+            Ok(B::of(ledger, now_ns).with_charged(charged))
+        }))
     }
 
     pub(super) fn settle(
@@ -266,8 +270,8 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
         grant: &Grant,
         actual: u64,
         debt: Debt,
-    ) -> Result<SectionResult<Settled, P, C>, CountsInFlight> {
-        let settle = |ledger: &mut Ledger<P>, now_ns| ledger.settle(now_ns, grant, actual, debt);
+    ) -> Result<SectionResult<Settled, C>, CountsInFlight> {
+        let settle = |ledger: &mut Ledger, now_ns| ledger.settle(now_ns, grant, actual, debt);
         if let Some(ruled) = self.on_ledger(settle) {
             return flatten(ruled);
         }
@@ -287,24 +291,20 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
         &mut self,
         permits: u64,
         ttl_ns: u64,
-    ) -> Result<SectionResult<(HoldVerdict, B), P, C>, ExceedsCapacity> {
+    ) -> Result<SectionResult<(HoldVerdict, B), C>, ExceedsCapacity> {
         if permits > 0 && self.table.is_full_of_bytes() {
             return Ok(SectionResult::NoBytes);
         }
-        let hold = |ledger: &mut Ledger<P>, now_ns| {
+        let hold = |ledger: &mut Ledger, now_ns| {
             let verdict = ledger.try_hold(now_ns, permits, ttl_ns)?;
-            Ok((verdict, B::of(&View::Ledger(ledger), now_ns)))
+            Ok((verdict, B::of(ledger, now_ns)))
         };
         if let Some(held) = self.on_ledger(hold) {
             return flatten(held);
         }
         self.sweep(SWEEP_NEW);
-        let Some((_, version)) = self.entries.policy_versions.of_tier(self.location.tier) else {
-            return Ok(SectionResult::TableFull);
-        };
-        let state = version.policy.fresh(self.now_ns);
-        let (policy, epoch) = (version.policy.clone(), version.epoch);
-        let mut fresh = self.table.ledger(policy, state, epoch, self.now_ns);
+        let Some(fresh) = self.fresh_ledger() else { return Ok(SectionResult::TableFull) };
+        let mut fresh = self.table.with_own_serials(fresh);
         let decided = hold(&mut fresh, self.now_ns)?;
         let leaves_trace = permits > 0 && matches!(decided.0, HoldVerdict::Held(_));
         if leaves_trace {
@@ -323,17 +323,17 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
         hold: Hold,
         actual: u64,
         debt: Debt,
-    ) -> Option<SectionResult<(Committed, B), P, C>> {
+    ) -> Option<SectionResult<(Committed, B), C>> {
         self.location.tier = self.tier_in_force()?;
         self.on_ledger(|ledger, now_ns| {
             let committed = ledger.commit(now_ns, hold, actual, debt);
-            (committed, B::of(&View::Ledger(ledger), now_ns))
+            (committed, B::of(ledger, now_ns))
         })
     }
 
     /// Ends a hold, all of which was used. Returns `None` if the key is unknown, and with it the
     /// hold.
-    pub(super) fn keep(&mut self, hold: Hold) -> Option<SectionResult<(), P, C>> {
+    pub(super) fn keep(&mut self, hold: Hold) -> Option<SectionResult<(), C>> {
         self.location.tier = self.tier_in_force()?;
         self.on_ledger(|ledger, now_ns| {
             ledger.end_hold(now_ns, hold, hold.permits);
@@ -356,8 +356,8 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
     /// Applies an operation to the key's ledger. Returns `None` if the key is unknown.
     pub(super) fn on_ledger<T>(
         &mut self,
-        act: impl FnOnce(&mut Ledger<P>, u64) -> T,
-    ) -> Option<SectionResult<T, P, C>> {
+        act: impl FnOnce(&mut Ledger, u64) -> T,
+    ) -> Option<SectionResult<T, C>> {
         let at = self.load_entry()?;
         let now_ns = self.now_ns;
         let before = self.heap_bytes(at);
@@ -377,38 +377,19 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
     /// Returns whether the policy counts them, and whether the key is known.
     pub(super) fn on_flight(
         &mut self,
-        act: impl FnOnce(&mut dyn Limit, u64) -> bool,
-    ) -> SectionResult<(bool, bool), P, C> {
-        let brought = self.load_entry();
-        let now_ns = self.now_ns;
-        let Some(at) = brought else {
-            let Some((_, version)) = self.entries.policy_versions.of_tier(self.location.tier)
-            else {
-                return SectionResult::TableFull;
+        act: impl FnOnce(&mut Ledger, u64) -> bool,
+    ) -> SectionResult<(bool, bool), C> {
+        let Some(at) = self.load_entry() else {
+            return match self.fresh_ledger() {
+                Some(mut fresh) => SectionResult::Here((act(&mut fresh, self.now_ns), false)),
+                None => SectionResult::TableFull,
             };
-            let mut fresh = version.policy.fresh(now_ns);
-            let counts =
-                act(&mut ExternalState::new(&version.policy, &mut fresh, version.epoch), now_ns);
-            return SectionResult::Here((counts, false));
         };
-        let before = self.heap_bytes(at);
-        let Some((version, form)) = self.version_and_form(at) else {
-            return SectionResult::TableFull;
-        };
-        let counts = match form {
-            EntryForm::State(state) => {
-                act(&mut ExternalState::new(&version.policy, state, version.epoch), now_ns)
-            }
-            EntryForm::Ledger(ledger) => act(&mut **ledger, now_ns),
-            EntryForm::Limiter(limiter) => return SectionResult::Delegate(limiter.clone()),
-            EntryForm::Taken => return SectionResult::TableFull,
-        };
-        self.end(at, before);
-        SectionResult::Here((counts, true))
+        self.briefly(at, act).map(|counts| (counts, true))
     }
 
     /// Returns the limiter of a key, which the table keeps while a handle to it exists.
-    pub(super) fn limiter(&mut self) -> SectionResult<Limiter<P, C>, P, C> {
+    pub(super) fn limiter(&mut self) -> SectionResult<Limiter<C>, C> {
         // More than one entry, or limiters without handles would pile up.
         self.sweep(SWEEP_NEW);
         if self.load_entry().is_none() && !self.admit_fresh() {
@@ -434,7 +415,7 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
     }
 
     /// Returns the limiter of a key, if a handle to it exists.
-    pub(super) fn limiter_in_use(&mut self) -> Option<Limiter<P, C>> {
+    pub(super) fn limiter_in_use(&mut self) -> Option<Limiter<C>> {
         let at = self.entries.find(self.location.id, self.location.hash)?;
         self.reclaim_limiter(at);
         match &self.entries.at(at)?.form {
@@ -445,7 +426,7 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
 
     /// Takes a key's limit out of the table, to be [returned](Self::give_back) under the same
     /// lock. An unknown key takes an entry.
-    pub(super) fn lend(&mut self) -> Lent<P> {
+    pub(super) fn lend(&mut self) -> Lent {
         if self.load_entry().is_none() && !self.admit_fresh() {
             return Lent::TableFull;
         }
@@ -470,7 +451,7 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
     }
 
     /// Returns a key's limit to the table.
-    pub(super) fn give_back(&mut self, ledger: Box<Ledger<P>>) {
+    pub(super) fn give_back(&mut self, ledger: Box<Ledger>) {
         let Some(at) = self.entries.find(self.location.id, self.location.hash) else { return };
         let before = self.heap_bytes(at);
         if let Some((_, form)) = self.version_and_form(at) {
@@ -481,7 +462,7 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
 
     /// Inserts a key that is not in the table. Returns `false` if there is no capacity.
     #[cfg(feature = "serde")]
-    pub(super) fn restore(&mut self, mut ledger: Ledger<P>) -> bool {
+    pub(super) fn restore(&mut self, mut ledger: Ledger) -> bool {
         let KeyLocation { id, hash, tier, .. } = self.location;
         let Some((version_id, _)) = self.entries.policy_versions.of_tier(tier) else {
             return false;
@@ -491,9 +472,9 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
         }
         // After a restore, no earlier grant exists.
         let epoch = ledger.epoch();
-        if let Some(state) = ledger.quiescent_state(epoch, self.now_ns) {
-            let state = state.clone();
-            return self.admit(version_id, state);
+        if let Some(limit) = ledger.quiescent_state(epoch, self.now_ns).and_then(Members::only) {
+            let limit = limit.clone();
+            return self.admit(version_id, limit);
         }
         if !self.table.count_key() {
             return false;
@@ -505,12 +486,7 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
     }
 
     /// Carries all keys of a policy over to its successor.
-    pub(super) fn change(
-        &mut self,
-        policy_versions: &Arc<PolicyVersions<P>>,
-        old_id: u8,
-        new_id: u8,
-    ) {
+    pub(super) fn change(&mut self, policy_versions: &Arc<PolicyVersions>, old_id: u8, new_id: u8) {
         let before =
             std::mem::replace(&mut self.entries.policy_versions, Arc::clone(policy_versions));
         let (Some(old), Some(new)) = (before.get(old_id), policy_versions.get(new_id)) else {
@@ -526,13 +502,13 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
             };
             entry.version = new_id;
             match &mut entry.form {
-                EntryForm::State(state) => carry_over(state, &old.policy, &new.policy, now_ns),
-                EntryForm::Ledger(ledger) => carry_ledger_over(ledger, &new.policy, now_ns),
+                EntryForm::State(limit) => carry_over(limit, new.policy, now_ns),
+                EntryForm::Ledger(ledger) => carry_ledger_over(ledger, new.policy, now_ns),
                 EntryForm::Limiter(limiter) => self.late.push(PendingPolicy {
                     location: KeyLocation { id: entry.id, hash: entry.hash, ..self.location },
                     version: new_id,
                     limiter: limiter.clone(),
-                    policy: new.policy.clone(),
+                    policy: new.policy,
                 }),
                 EntryForm::Taken => {}
             }
@@ -544,23 +520,32 @@ impl<'a, I: Id, P: HasLockFree, C: Clock + Clone> KeySection<'a, I, P, C> {
         slots.clear_full_until(self.location.shard);
         entries.eviction_cursor = EvictionCursor::default();
         slots.change_all(self.location.shard, old_id, |id: I, value| {
-            let mut state = old.policy.unpack(value, now_ns)?;
-            carry_over(&mut state, &old.policy, &new.policy, now_ns);
-            if let Some(value) = new.policy.pack(&state, now_ns) {
+            let mut limit = Member::unpack(old.policy, value, now_ns)?;
+            carry_over(&mut limit, new.policy, now_ns);
+            if let Some(value) = limit.pack(now_ns) {
                 return Some((value, new_id));
             }
             let hash = id.home(&table.seeds);
-            table.account(0, new.policy.heap_bytes(&state));
-            entries.insert(id, hash, (new_id, EntryForm::State(state)), true);
+            table.account(0, limit.heap_bytes());
+            entries.insert(id, hash, (new_id, EntryForm::State(limit)), true);
             None
         });
     }
 }
 
+impl<T, C> SectionResult<T, C> {
+    fn map<U>(self, change: impl FnOnce(T) -> U) -> SectionResult<U, C> {
+        match self {
+            Self::Here(done) => SectionResult::Here(change(done)),
+            Self::Delegate(limiter) => SectionResult::Delegate(limiter),
+            Self::TableFull => SectionResult::TableFull,
+            Self::NoBytes => SectionResult::NoBytes,
+        }
+    }
+}
+
 /// Returns the error of an operation in its result.
-fn flatten<T, P: HasLockFree, C, E>(
-    result: SectionResult<Result<T, E>, P, C>,
-) -> Result<SectionResult<T, P, C>, E> {
+fn flatten<T, C, E>(result: SectionResult<Result<T, E>, C>) -> Result<SectionResult<T, C>, E> {
     Ok(match result {
         SectionResult::Here(done) => SectionResult::Here(done?),
         SectionResult::Delegate(limiter) => SectionResult::Delegate(limiter),

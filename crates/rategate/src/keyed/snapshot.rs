@@ -5,8 +5,9 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate_core::concurrent::HasLockFree;
-use rategate_core::portable::{Numbers, Portable, RestoreContext, numbers_of, save_state};
+use rategate_core::any_policy::{AnyPolicy, Member};
+use rategate_core::portable::RestoreContext;
+use rategate_core::saved::{Numbers, numbers_of, save_state};
 use rategate_core::saved::{RestoreTarget, Saved, restore as restored};
 
 use super::Keyed;
@@ -25,7 +26,7 @@ use crate::snapshot::{
 /// The words of a table's own record: the hash function, two seeds, and the words of a key.
 const OWN_WORDS: usize = 4;
 
-impl<K: Key + ?Sized, P: HasLockFree + Portable, C: Clock + Clone> Keyed<K, P, C> {
+impl<K: Key + ?Sized, C: Clock + Clone> Keyed<K, C> {
     /// Writes all keys that have not fully recovered, while calls go on. Returns their number.
     ///
     /// A key takes some 20 bytes plus its id, and is written as it is at some instant during the
@@ -39,12 +40,12 @@ impl<K: Key + ?Sized, P: HasLockFree + Portable, C: Clock + Clone> Keyed<K, P, C
     /// use rategate::{Gcra, Keyed};
     ///
     /// let hourly = Gcra::per_hour(2).burst(2);
-    /// let per_caller: Keyed<str, Gcra> = Keyed::new(hourly);
+    /// let per_caller: Keyed<str> = Keyed::new(hourly);
     /// assert!(per_caller.try_acquire("10.0.0.7", 2)?.is_granted());
     /// let mut file = Vec::new();
     /// assert_eq!(per_caller.save(&mut file)?, 1);
     ///
-    /// let restored: Keyed<str, Gcra> =
+    /// let restored: Keyed<str> =
     ///     Keyed::restore(hourly, Capacity::default(), file.as_slice(), Downtime::Wall)?;
     /// assert!(!restored.try_acquire("10.0.0.7", 1)?.is_granted(), "a restart earns nothing");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -69,7 +70,7 @@ impl<K: Key + ?Sized, P: HasLockFree + Portable, C: Clock + Clone> Keyed<K, P, C
     /// for another number of tiers, [`SnapshotError::OtherKeys`] for keys of another kind,
     /// [`SnapshotError::TableFull`] for a table that is too small for all.
     pub fn restore_with_tiers(
-        policies: impl IntoIterator<Item = P>,
+        policies: impl IntoIterator<Item = impl Into<AnyPolicy>>,
         tier_of: impl Fn(&K) -> usize + Send + Sync + 'static,
         capacity: Capacity,
         clock: C,
@@ -77,7 +78,8 @@ impl<K: Key + ?Sized, P: HasLockFree + Portable, C: Clock + Clone> Keyed<K, P, C
         downtime: Downtime,
     ) -> Result<Self, SnapshotError> {
         let on_clock = move |saved_at: &SavedAt| (saved_at.on_clock(&clock, downtime), clock);
-        let table = restore(policies.into_iter().collect(), capacity, input, on_clock)?;
+        let table =
+            restore(policies.into_iter().map(Into::into).collect(), capacity, input, on_clock)?;
         Ok(Self { table: Arc::new(table), tier: Some(Arc::new(tier_of)), name: None })
     }
 
@@ -91,7 +93,7 @@ impl<K: Key + ?Sized, P: HasLockFree + Portable, C: Clock + Clone> Keyed<K, P, C
     ///
     /// As [`restore_with_tiers`](Self::restore_with_tiers).
     pub fn restore_since(
-        policies: impl IntoIterator<Item = P>,
+        policies: impl IntoIterator<Item = impl Into<AnyPolicy>>,
         tier_of: Option<impl Fn(&K) -> usize + Send + Sync + 'static>,
         capacity: Capacity,
         clock: C,
@@ -99,7 +101,8 @@ impl<K: Key + ?Sized, P: HasLockFree + Portable, C: Clock + Clone> Keyed<K, P, C
         since: impl FnOnce(&SavedAt) -> RestoreContext,
     ) -> Result<Self, SnapshotError> {
         let on_clock = move |saved_at: &SavedAt| (since(saved_at), clock);
-        let table = restore(policies.into_iter().collect(), capacity, input, on_clock)?;
+        let table =
+            restore(policies.into_iter().map(Into::into).collect(), capacity, input, on_clock)?;
         let tier = tier_of.map(|tier_of| -> Arc<super::TierOf<K>> { Arc::new(tier_of) });
         Ok(Self { table: Arc::new(table), tier, name: None })
     }
@@ -110,19 +113,19 @@ impl<K: Key + ?Sized, P: HasLockFree + Portable, C: Clock + Clone> Keyed<K, P, C
     ///
     /// As [`restore_with_tiers`](Self::restore_with_tiers).
     pub fn restore_with_clock(
-        policy: P,
+        policy: impl Into<AnyPolicy>,
         capacity: Capacity,
         clock: C,
         input: impl Read,
         downtime: Downtime,
     ) -> Result<Self, SnapshotError> {
         let on_clock = move |saved_at: &SavedAt| (saved_at.on_clock(&clock, downtime), clock);
-        let table = restore(vec![policy], capacity, input, on_clock)?;
+        let table = restore(vec![policy.into()], capacity, input, on_clock)?;
         Ok(Self { table: Arc::new(table), tier: None, name: None })
     }
 }
 
-impl<K: Key + ?Sized, P: HasLockFree + Portable> Keyed<K, P> {
+impl<K: Key + ?Sized> Keyed<K> {
     /// Restores a table in real time. Its clock continues where the old one was left, after
     /// `downtime`.
     ///
@@ -130,7 +133,7 @@ impl<K: Key + ?Sized, P: HasLockFree + Portable> Keyed<K, P> {
     ///
     /// As [`restore_with_tiers`](Self::restore_with_tiers).
     pub fn restore(
-        policy: P,
+        policy: impl Into<AnyPolicy>,
         capacity: Capacity,
         input: impl Read,
         downtime: Downtime,
@@ -139,12 +142,12 @@ impl<K: Key + ?Sized, P: HasLockFree + Portable> Keyed<K, P> {
             let since = saved_at.going_on(downtime);
             (since, MonotonicClock::starting_at(Duration::from_nanos(since.now_ns)))
         };
-        let table = restore(vec![policy], capacity, input, going_on)?;
+        let table = restore(vec![policy.into()], capacity, input, going_on)?;
         Ok(Self { table: Arc::new(table), tier: None, name: None })
     }
 }
 
-impl<I: Id, P: HasLockFree + Portable, C: Clock + Clone> Table<I, P, C> {
+impl<I: Id, C: Clock + Clone> Table<I, C> {
     fn save(&self, output: impl Write) -> Result<u64, SnapshotError> {
         // The output may be slow, so no lock is held during a write.
         let header = TableHeader::of(&self.policy_versions());
@@ -163,9 +166,10 @@ impl<I: Id, P: HasLockFree + Portable, C: Clock + Clone> Table<I, P, C> {
         for shard in 0..self.shards() {
             self.copy_shard(shard, &header, saved_at.clock_ns(), &mut records, &mut limiters);
             for (mut record, limiter) in limiters.drain(..) {
-                let saved = save_limiter(&limiter, saved_at.clock_ns());
-                record.state = saved.state;
-                records.push((record, Some(saved.numbers)));
+                for saved in save_limiter(&limiter, saved_at.clock_ns()) {
+                    record.state = saved.state;
+                    records.push((record.clone(), Some(saved.numbers)));
+                }
             }
             for (mut record, numbers) in records.drain(..) {
                 if let Some(numbers) = numbers {
@@ -186,15 +190,16 @@ impl<I: Id, P: HasLockFree + Portable, C: Clock + Clone> Table<I, P, C> {
     fn copy_shard(
         &self,
         shard: usize,
-        header: &TableHeader<P>,
+        header: &TableHeader,
         saved_ns: u64,
         records: &mut Vec<(Record, Option<Numbers>)>,
-        limiters: &mut Vec<(Record, Limiter<P, C>)>,
+        limiters: &mut Vec<(Record, Limiter<C>)>,
     ) {
         // Holding the policies' lock excludes a change halfway through.
         let policy_versions = self.policy_versions();
-        let numbers =
-            |policy: &P| (policy_versions.made() != header.made).then(|| numbers_of(policy));
+        let numbers = |policy: &AnyPolicy| {
+            (policy_versions.made() != header.made).then(|| numbers_of(policy))
+        };
         let mut entries = self.lock(shard);
         let now_ns = self.fresh_slots(shard, entries.latest_ns.max(self.clock.now_ns()));
         let (before, after) = entries.end_holds(now_ns);
@@ -208,13 +213,12 @@ impl<I: Id, P: HasLockFree + Portable, C: Clock + Clone> Table<I, P, C> {
             let Some(version) = entries.policy_versions.get(entry.version) else { continue };
             let mut record = record(entry.id, version.tier);
             match &entry.form {
-                EntryForm::State(state) => {
-                    save_state(&version.policy, state, saved_ns, &mut record.state);
-                }
+                EntryForm::State(limit) => save_state(limit, saved_ns, &mut record.state),
                 EntryForm::Ledger(ledger) => {
-                    let saved = ledger.save(saved_ns);
-                    record.state = saved.state;
-                    records.push((record, Some(saved.numbers)));
+                    for saved in ledger.save(saved_ns) {
+                        let record = Record { state: saved.state, ..record.clone() };
+                        records.push((record, Some(saved.numbers)));
+                    }
                     continue;
                 }
                 EntryForm::Limiter(limiter) => {
@@ -228,10 +232,10 @@ impl<I: Id, P: HasLockFree + Portable, C: Clock + Clone> Table<I, P, C> {
         let Some(slots) = &self.slots else { return };
         slots.each(shard, |id: I, version, value| {
             let Some(version) = entries.policy_versions.get(version) else { return };
-            let Some(state) = version.policy.unpack(value, now_ns) else { return };
-            if !version.policy.is_as_fresh(&state, now_ns) {
+            let Some(limit) = Member::unpack(version.policy, value, now_ns) else { return };
+            if !limit.is_as_fresh(now_ns) {
                 let mut record = record(id, version.tier);
-                save_state(&version.policy, &state, saved_ns, &mut record.state);
+                save_state(&limit, saved_ns, &mut record.state);
                 records.push((record, numbers(&version.policy)));
             }
         });
@@ -239,15 +243,15 @@ impl<I: Id, P: HasLockFree + Portable, C: Clock + Clone> Table<I, P, C> {
 }
 
 /// The policy of each tier when the save began, as the header states it.
-struct TableHeader<P> {
-    policies: Vec<(P, Numbers)>,
+struct TableHeader {
+    policies: Vec<(AnyPolicy, Numbers)>,
     made: u32,
 }
 
-impl<P: HasLockFree + Portable> TableHeader<P> {
-    fn of(policy_versions: &PolicyVersions<P>) -> Self {
-        let policies = policy_versions.in_force().map(|(_, version)| &version.policy);
-        let policies = policies.map(|policy| (policy.clone(), numbers_of(policy))).collect();
+impl TableHeader {
+    fn of(policy_versions: &PolicyVersions) -> Self {
+        let policies = policy_versions.in_force().map(|(_, version)| version.policy);
+        let policies = policies.map(|policy| (policy, numbers_of(&policy))).collect();
         Self { policies, made: policy_versions.made() }
     }
 
@@ -265,7 +269,8 @@ impl<P: HasLockFree + Portable> TableHeader<P> {
             Some((policy, expected)) if *expected != numbers => {
                 let saved = Saved { numbers, state: std::mem::take(&mut record.state) };
                 let since = RestoreContext { now_ns: saved_ns, elapsed_ns: 0 };
-                record.state = restored(policy, &saved, since)?.save(saved_ns).state;
+                let restored = restored(*policy, &[saved], since)?.save(saved_ns);
+                record.state = restored.into_iter().flat_map(|saved| saved.state).collect();
                 Ok(())
             }
             _ => Ok(()),
@@ -273,31 +278,26 @@ impl<P: HasLockFree + Portable> TableHeader<P> {
     }
 }
 
-fn save_limiter<P: HasLockFree + Portable, C: Clock>(
-    limiter: &Limiter<P, C>,
-    saved_ns: u64,
-) -> Saved {
+fn save_limiter<C: Clock>(limiter: &Limiter<C>, saved_ns: u64) -> Vec<Saved> {
     let shared = limiter.shared();
     shared.section_even_if_closed(|section| section.change(|limit, _| limit.save(saved_ns)))
 }
 
 /// Reads a whole table before any caller sees it.
-fn restore<I: Id, P: HasLockFree + Portable, C: Clock + Clone>(
-    policies: Vec<P>,
+fn restore<I: Id, C: Clock + Clone>(
+    policies: Vec<AnyPolicy>,
     capacity: Capacity,
     input: impl Read,
     clock_of: impl FnOnce(&SavedAt) -> (RestoreContext, C),
-) -> Result<Table<I, P, C>, SnapshotError> {
+) -> Result<Table<I, C>, SnapshotError> {
     let mut reader = SnapshotReader::new(input)?;
     let saved = reader.header().policies();
     if saved.len() != policies.len() {
         return Err(SnapshotError::OtherCount { found: saved.len(), policies: policies.len() });
     }
-    let targets = policies
-        .iter()
-        .zip(&saved)
-        .map(|(policy, saved)| RestoreTarget::new(policy.clone(), saved));
-    let targets: Vec<RestoreTarget<P>> = targets.collect::<Result<_, _>>()?;
+    let targets =
+        policies.iter().zip(&saved).map(|(policy, saved)| RestoreTarget::new(*policy, saved));
+    let targets: Vec<RestoreTarget> = targets.collect::<Result<_, _>>()?;
     let seeds = match reader.next().transpose()? {
         Some(record) if record.key.is_empty() => seeds_of::<I>(&record.state)?,
         _ => return Err(SnapshotError::OtherKeys),

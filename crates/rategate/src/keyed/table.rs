@@ -9,11 +9,9 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
-use rategate_core::concurrent::HasLockFree;
+use rategate_core::any_policy::{AnyPolicy, Member};
 use rategate_core::debt::Debt;
-use rategate_core::external_state::ExternalState;
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::packed::Packed;
 use rategate_core::refund::RefundEpoch;
 
@@ -23,7 +21,7 @@ use super::error::KeyedError;
 use super::joint::{GuardedBy, Guarding};
 use super::key::{Id, Seeds};
 use super::policy_versions::{PolicyVersion, PolicyVersions};
-use super::projection::{Peeked, Projection, View};
+use super::projection::{Peeked, Projection};
 use super::section::{KeyLocation, KeySection, SectionResult};
 use super::slots::{SlotDecision, SlotVersion, Slots, WINDOW, scaled};
 use crate::clock::Clock;
@@ -53,20 +51,22 @@ const SPILLED: RefundEpoch = RefundEpoch::after_changes(1 << 31);
 const SERIALS: u64 = 1 << 32;
 
 /// A table that all handles share.
-pub(super) struct Table<I: Id, P: HasLockFree, C: Clock> {
+pub(super) struct Table<I: Id, C: Clock> {
     pub(super) clock: C,
     pub(super) seeds: Seeds,
     capacity: Capacity,
     /// Absent if no policy packs its states into a part of a word.
     pub(super) slots: Option<Slots>,
-    shards: Box<[Mutex<Entries<I, P, C>>]>,
+    shards: Box<[Mutex<Entries<I, C>>]>,
     tally: Tally,
     /// The limits, one per tier, that new keys share when the table is full.
-    spill: Box<[Spill<P, C>]>,
+    spill: Box<[Spill<C>]>,
     /// Held for as long as a change takes, so that changes exclude each other.
-    policy_versions: Mutex<PolicyVersions<P>>,
+    policy_versions: Mutex<PolicyVersions>,
     /// The number of completed changes.
     changes: AtomicU64,
+    /// One bit for each tier: whether its operations have to be ended.
+    needs_ends: AtomicU64,
     /// The bits of how debts end.
     pub(super) debt: AtomicU64,
     /// The serial number from which the next ledger counts, so that no hold of a key names one of
@@ -83,7 +83,7 @@ struct Stats<I> {
 }
 
 /// A limit that new keys share, created at its first use.
-type Spill<P, C> = OnceLock<Limiter<P, C>>;
+type Spill<C> = OnceLock<Limiter<C>>;
 
 /// The counters written when keys come, go or grow, apart from the fields that every call
 /// reads.
@@ -99,8 +99,13 @@ struct Tally {
 struct Padded(AtomicU64);
 
 #[expect(clippy::redundant_closure_for_method_calls, reason = "a method of any lifetime")]
-impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
-    pub(super) fn new(policies: Vec<P>, capacity: Capacity, seeds: Seeds, clock: C) -> Self {
+impl<I: Id, C: Clock + Clone> Table<I, C> {
+    pub(super) fn new(
+        policies: Vec<AnyPolicy>,
+        capacity: Capacity,
+        seeds: Seeds,
+        clock: C,
+    ) -> Self {
         let policy_versions = PolicyVersions::new(policies);
         let max_keys = capacity.max_keys.clamp(1, MAX_KEYS);
         let capacity = Capacity { max_keys, ..capacity };
@@ -118,11 +123,13 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
             policy_versions.in_force().for_each(|(id, version)| write_version(slots, id, version));
         }
         let shared = Arc::new(policy_versions.clone());
+        let needs_ends = AtomicU64::new(policy_versions.needing_ends());
         Self {
             shards: (0..shards).map(|_| Mutex::new(Entries::new(Arc::clone(&shared)))).collect(),
             spill: (0..policy_versions.tiers()).map(|_| OnceLock::new()).collect(),
             policy_versions: Mutex::new(policy_versions),
             changes: AtomicU64::new(0),
+            needs_ends,
             debt: AtomicU64::new(Debt::FORGOTTEN.bits()),
             first_serial: AtomicU64::new(0),
             stats: OnceLock::new(),
@@ -211,11 +218,11 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
             return Ok(B::of_try(shared, permits)?);
         }
         // Unlimited: the reply is that of the first call on a fresh limit.
-        let (policy, now_ns) = (self.policy(tier)?, self.clock.now_ns());
-        let mut fresh = policy.fresh(now_ns);
-        let verdict = ExternalState::new(&policy, &mut fresh, RefundEpoch::UNKNOWN)
-            .try_acquire(now_ns, permits)?;
-        Ok(B::of(&View::State(&policy, &mut fresh), now_ns).with(Decision::of(&verdict)))
+        let now_ns = self.clock.now_ns();
+        let fresh = Member::fresh(self.policy(tier)?, now_ns);
+        let mut fresh = Ledger::resumed(fresh, RefundEpoch::UNKNOWN, now_ns);
+        let verdict = fresh.try_acquire(now_ns, permits)?;
+        Ok(B::of(&fresh, now_ns).with(Decision::of(&verdict)))
     }
 
     pub(super) fn peek<B: Projection>(
@@ -286,9 +293,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
                 return Ok(status);
             }
         }
-        match self
-            .section(location, |section| section.view(|limit, now_ns| Status::of(&limit, now_ns)))?
-        {
+        match self.section(location, |section| section.view(Status::of_ledger))? {
             SectionResult::Here(status) => Ok(status),
             SectionResult::Delegate(limiter) => Ok(limiter.status()?),
             SectionResult::NoBytes => Err(KeyedError::TableFull),
@@ -299,7 +304,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
         }
     }
 
-    pub(super) fn limiter(&self, location: &KeyLocation<I>) -> Result<Limiter<P, C>, KeyedError> {
+    pub(super) fn limiter(&self, location: &KeyLocation<I>) -> Result<Limiter<C>, KeyedError> {
         match self.section(location, |section| section.limiter())? {
             SectionResult::Here(limiter) | SectionResult::Delegate(limiter) => Ok(limiter),
             SectionResult::NoBytes => Err(self.table_full()),
@@ -308,7 +313,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
     }
 
     /// Returns the limiter for a key that found no capacity.
-    pub(super) fn spill(&self, tier: usize) -> Result<Limiter<P, C>, KeyedError> {
+    pub(super) fn spill(&self, tier: usize) -> Result<Limiter<C>, KeyedError> {
         match self.spilled(tier)? {
             Some(shared) => Ok(shared.clone()),
             None => Ok(self.spilling(self.policy(tier)?)),
@@ -321,7 +326,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
         &self,
         location: &KeyLocation<I>,
         guarded_by: GuardedBy,
-    ) -> Result<Option<Guarding<P, C>>, KeyedError> {
+    ) -> Result<Option<Guarding<C>>, KeyedError> {
         Ok(match guarded_by {
             GuardedBy::Shard => None,
             GuardedBy::Limiter => {
@@ -338,7 +343,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
     pub(super) fn section<T>(
         &self,
         location: &KeyLocation<I>,
-        act: impl FnOnce(&mut KeySection<'_, I, P, C>) -> T,
+        act: impl FnOnce(&mut KeySection<'_, I, C>) -> T,
     ) -> Result<T, KeyedError> {
         self.section_at(location, C::now_ns, act)
     }
@@ -347,7 +352,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
     fn section_in_order<T>(
         &self,
         location: &KeyLocation<I>,
-        act: impl FnOnce(&mut KeySection<'_, I, P, C>) -> T,
+        act: impl FnOnce(&mut KeySection<'_, I, C>) -> T,
     ) -> Result<T, KeyedError> {
         self.section_at(location, C::now_in_order_ns, act)
     }
@@ -356,7 +361,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
         &self,
         location: &KeyLocation<I>,
         read_ns: impl Fn(&C) -> u64,
-        act: impl FnOnce(&mut KeySection<'_, I, P, C>) -> T,
+        act: impl FnOnce(&mut KeySection<'_, I, C>) -> T,
     ) -> Result<T, KeyedError> {
         let tiers = self.spill.len();
         if location.tier >= tiers {
@@ -375,13 +380,13 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
     }
 
     /// Counts an overflow, and returns the limit that the new key shares.
-    fn spilled(&self, tier: usize) -> Result<Option<&Limiter<P, C>>, KeyedError> {
+    fn spilled(&self, tier: usize) -> Result<Option<&Limiter<C>>, KeyedError> {
         let _ = self.table_full();
         self.shared(tier)
     }
 
     /// Returns the limit that new keys in a full table share, or `None` if they pass unlimited.
-    fn shared(&self, tier: usize) -> Result<Option<&Limiter<P, C>>, KeyedError> {
+    fn shared(&self, tier: usize) -> Result<Option<&Limiter<C>>, KeyedError> {
         match self.capacity.overflow {
             Overflow::Refuse => Err(KeyedError::TableFull),
             Overflow::Admit => Ok(None),
@@ -396,26 +401,24 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
                     self.policy_versions.lock().unwrap_or_else(PoisonError::into_inner);
                 let version =
                     policy_versions.of_tier(tier).ok_or(KeyedError::NoSuchTier { tier, tiers })?;
-                Ok(Some(spill.get_or_init(|| self.spilling(version.1.policy.clone()))))
+                Ok(Some(spill.get_or_init(|| self.spilling(version.1.policy))))
             }
         }
     }
 
-    /// Returns the ledger of a key that continues from `state`.
-    pub(super) fn ledger(
-        &self,
-        policy: P,
-        state: P::State,
-        epoch: RefundEpoch,
-        now_ns: u64,
-    ) -> Ledger<P> {
-        let mut ledger = Ledger::resumed(policy, state, epoch, now_ns);
+    /// Returns the ledger of a key that continues from its state.
+    pub(super) fn ledger(&self, limit: Member, epoch: RefundEpoch, now_ns: u64) -> Ledger {
+        self.with_own_serials(Ledger::resumed(limit, epoch, now_ns))
+    }
+
+    /// Returns a ledger with serial numbers that no other ledger of a key has.
+    pub(super) fn with_own_serials(&self, mut ledger: Ledger) -> Ledger {
         ledger.skip_serials_to(self.first_serial.fetch_add(SERIALS, Ordering::Relaxed));
         ledger
     }
 
     /// Returns the limiter over a key's ledger, whose debts end as the table's do.
-    pub(super) fn limiter_over(&self, ledger: Ledger<P>) -> Limiter<P, C> {
+    pub(super) fn limiter_over(&self, ledger: Ledger) -> Limiter<C> {
         let limiter = Limiter::over(ledger, self.clock.clone());
         match self.debt_terms() {
             // As they end without the memory that others need.
@@ -425,14 +428,14 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
     }
 
     /// Creates a limit for new keys to share, whose grants are marked as such.
-    fn spilling(&self, policy: P) -> Limiter<P, C> {
+    fn spilling(&self, policy: AnyPolicy) -> Limiter<C> {
         let now_ns = self.clock.now_ns();
-        let fresh = policy.fresh(now_ns);
-        self.limiter_over(Ledger::resumed(policy, fresh, SPILLED, now_ns))
+        let fresh = Member::fresh(policy, now_ns);
+        self.limiter_over(Ledger::resumed(fresh, SPILLED, now_ns))
     }
 
     /// Returns the shared limit, if the grant is one of it.
-    fn spill_of(&self, tier: usize, grant: &Grant) -> Option<&Limiter<P, C>> {
+    fn spill_of(&self, tier: usize, grant: &Grant) -> Option<&Limiter<C>> {
         let is_spilled = grant.as_granted().ticket.epoch() >= SPILLED;
         self.spill.get(tier)?.get().filter(|_| is_spilled)
     }
@@ -447,7 +450,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
 
     /// Locks the policies in force against changes.
     #[cfg(feature = "serde")]
-    pub(super) fn policy_versions(&self) -> MutexGuard<'_, PolicyVersions<P>> {
+    pub(super) fn policy_versions(&self) -> MutexGuard<'_, PolicyVersions> {
         self.policy_versions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -460,7 +463,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
         self.shards.get(shard).map_or(0, |shard| std::ptr::from_ref(shard).addr())
     }
 
-    pub(super) fn lock(&self, shard: usize) -> MutexGuard<'_, Entries<I, P, C>> {
+    pub(super) fn lock(&self, shard: usize) -> MutexGuard<'_, Entries<I, C>> {
         // Every hash has a shard.
         let shard = self.shards.get(shard).or(self.shards.first());
         #[expect(clippy::expect_used, reason = "a table has one shard at least")]
@@ -470,16 +473,16 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
 }
 
 /// Counters and sizes.
-impl<I: Id, P: HasLockFree, C: Clock> Table<I, P, C> {
+impl<I: Id, C: Clock> Table<I, C> {
     /// Returns the policies in force, in the order of their tiers, unless another thread changes
     /// them.
-    pub(super) fn policies_if_free(&self) -> Option<Vec<P>> {
+    pub(super) fn policies_if_free(&self) -> Option<Vec<AnyPolicy>> {
         let policy_versions = match self.policy_versions.try_lock() {
             Ok(policy_versions) => policy_versions,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        Some(policy_versions.in_force().map(|(_, version)| version.policy.clone()).collect())
+        Some(policy_versions.in_force().map(|(_, version)| version.policy).collect())
     }
 
     pub(super) fn stats(&self) -> Option<&KeyStats<I>> {
@@ -495,7 +498,7 @@ impl<I: Id, P: HasLockFree, C: Clock> Table<I, P, C> {
     }
 }
 
-fn write_version<P: HasLockFree>(slots: &Slots, id: u8, version: &PolicyVersion<P>) {
+fn write_version(slots: &Slots, id: u8, version: &PolicyVersion) {
     if let Some(numbers) = version.packed {
         slots.write_version(
             id,

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use rategate_core::concurrent::HasLockFree;
-
 use super::Keyed;
 use super::key::Key;
 use super::section::KeyLocation;
@@ -13,7 +11,7 @@ use crate::error::{AcquireError, Error};
 use crate::future::AsyncLimiter;
 use crate::limiter::Limiter;
 
-impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
+impl<K: Key + ?Sized, C: Clock + Clone> Keyed<K, C> {
     /// Takes `permits` for a key, and waits until they may start.
     ///
     /// The key's waiters, threads and tasks, are served in arrival order. A permit that is
@@ -39,7 +37,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// use rategate::error::ErrorKind;
     /// use rategate::{Gcra, Keyed};
     ///
-    /// let per_caller: Keyed<str, Gcra> = Keyed::new(Gcra::per_hour(1));
+    /// let per_caller: Keyed<str> = Keyed::new(Gcra::per_hour(1));
     /// per_caller.acquire_within("10.0.0.7", 1, Duration::from_millis(50))?;
     /// let again = per_caller.acquire_within("10.0.0.7", 1, Duration::from_millis(50));
     /// assert_eq!(again.unwrap_err().kind(), ErrorKind::NotYet, "at once, without a wait");
@@ -63,7 +61,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
         &self,
         key: &K,
         permits: u64,
-        wait: impl FnOnce(Limiter<P, C>) -> Result<Grant, AcquireError>,
+        wait: impl FnOnce(Limiter<C>) -> Result<Grant, AcquireError>,
     ) -> Result<Grant, Error> {
         let location = self.location(key);
         match self.try_or_limiter(key, &location, permits)? {
@@ -78,7 +76,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
         key: &K,
         location: &KeyLocation<K::Id>,
         permits: u64,
-    ) -> Result<Result<Grant, Limiter<P, C>>, Error> {
+    ) -> Result<Result<Grant, Limiter<C>>, Error> {
         let read_ns = || self.table.clock.now_ns();
         let decided = self.table.try_acquire::<()>(location, permits, read_ns);
         match decided? {
@@ -112,12 +110,9 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     }
 }
 
-impl<K, P, C> Keyed<K, P, C>
+impl<K, C> Keyed<K, C>
 where
     K: Key + ?Sized,
-    P: HasLockFree + Send + 'static,
-    P::State: Send,
-    P::LockFree: 'static,
     C: Clock + Clone + 'static,
 {
     /// Takes `permits` for a key, and waits in the queue until they may start.
@@ -128,7 +123,7 @@ where
     /// ```
     /// use rategate::{Error, Gcra, Keyed};
     ///
-    /// async fn fetch(per_host: &Keyed<str, Gcra>, host: &str) -> Result<(), Error> {
+    /// async fn fetch(per_host: &Keyed<str>, host: &str) -> Result<(), Error> {
     ///     per_host.acquire_async(host, 1).await?;
     ///     // ... the call
     ///     Ok(())

@@ -1,7 +1,5 @@
 //! Operations on all keys of a table: visit them, evict the recovered ones, reset them.
 
-use rategate_core::concurrent::HasLockFree;
-
 use super::Keyed;
 use super::key::{Id, Key, NumberId};
 use super::section::KeySection;
@@ -10,7 +8,7 @@ use crate::clock::Clock;
 use crate::error::KeyedError;
 use crate::status::Status;
 
-impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
+impl<K: Key + ?Sized, C: Clock + Clone> Keyed<K, C> {
     /// Evicts every key whose limit has fully recovered, and not only at this instant.
     ///
     /// The table does so by itself where it needs the slots: see [eviction](Keyed#eviction). This
@@ -24,7 +22,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// use rategate::{Gcra, Keyed, ManualClock};
     ///
     /// let clock = ManualClock::new();
-    /// let per_caller: Keyed<u64, Gcra, _> =
+    /// let per_caller: Keyed<u64, _> =
     ///     Keyed::with_clock(Gcra::per_second(1), Capacity::default(), clock.clone());
     /// assert!(per_caller.try_acquire(&7, 1)?.is_granted());
     /// clock.advance(Duration::from_millis(600));
@@ -46,7 +44,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     /// ```
     /// use rategate::{Gcra, Keyed};
     ///
-    /// let per_caller: Keyed<str, Gcra> = Keyed::new(Gcra::per_hour(2).burst(2));
+    /// let per_caller: Keyed<str> = Keyed::new(Gcra::per_hour(2).burst(2));
     /// assert!(per_caller.try_acquire("10.0.0.7", 2)?.is_granted());
     /// assert_eq!(per_caller.clear()?, 1);
     /// assert!(per_caller.try_acquire("10.0.0.7", 2)?.is_granted());
@@ -68,7 +66,7 @@ impl<K: Key + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
     }
 }
 
-impl<K: Key<Id = NumberId> + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, P, C> {
+impl<K: Key<Id = NumberId> + ?Sized, C: Clock + Clone> Keyed<K, C> {
     /// Iterates over the keys in the table with their status, where keys are numbers.
     ///
     /// Other keys are kept as hashes, and cannot be told. Calls go on meanwhile; each key is read
@@ -78,7 +76,7 @@ impl<K: Key<Id = NumberId> + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, 
     /// ```
     /// use rategate::{Gcra, Keyed};
     ///
-    /// let per_caller: Keyed<u64, Gcra> = Keyed::new(Gcra::per_hour(10).burst(10));
+    /// let per_caller: Keyed<u64> = Keyed::new(Gcra::per_hour(10).burst(10));
     /// assert!(per_caller.try_acquire(&7, 4)?.is_granted());
     /// let all: Vec<_> =
     ///     per_caller.iter().map(|(id, status)| (id.number(), status.remaining)).collect();
@@ -94,7 +92,7 @@ impl<K: Key<Id = NumberId> + ?Sized, P: HasLockFree, C: Clock + Clone> Keyed<K, 
     }
 }
 
-impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
+impl<I: Id, C: Clock + Clone> Table<I, C> {
     /// Returns the ids of a shard's keys, each with its tier.
     fn ids(&self, shard: usize) -> Vec<(I, usize)> {
         let entries = self.lock(shard);

@@ -4,7 +4,6 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate_core::concurrent::LimiterPolicy;
 use rategate_core::queue::QueueBounds;
 use rategate_core::span::whole_ns;
 
@@ -15,7 +14,7 @@ use crate::local::Local;
 use crate::stats::LimitStats;
 use crate::wait::Precision;
 
-impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
+impl<C: Clock> Limiter<C> {
     /// Returns this handle with another wait precision, which its later clones inherit.
     ///
     /// ```
@@ -177,7 +176,7 @@ impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
     /// # Errors
     ///
     /// [`Closed`].
-    pub fn local(&self) -> Result<Local<P, C>, Closed> {
+    pub fn local(&self) -> Result<Local<C>, Closed> {
         Local::new(Arc::clone(&self.shared), self.precision, self.class)
     }
 }

@@ -1,15 +1,13 @@
 //! Permits that come back: refunds, the ends of operations, and refills.
 
 use rategate_core::adaptive::Outcome;
-use rategate_core::concurrent::LimiterPolicy;
-use rategate_core::limit::Limit as _;
 
 use super::Limiter;
 use crate::clock::Clock;
 use crate::decision::Grant;
 use crate::error::Closed;
 
-impl<P: LimiterPolicy, C: Clock> Limiter<P, C> {
+impl<C: Clock> Limiter<C> {
     /// Refunds `permits` of a grant that had no effect and never will. Returns how many went back.
     ///
     /// Examples are a request that failed before it was sent, and an estimate that was too high.

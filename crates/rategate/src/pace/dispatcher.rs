@@ -10,8 +10,6 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 
-use rategate_core::concurrent::{Concurrent, LimiterPolicy};
-
 use crate::clock::Clock;
 use crate::decision::Grant;
 use crate::error::AcquireError;
@@ -82,7 +80,7 @@ trait Shown: Send + Sync {
     fn fmt_as(&self, f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result;
 }
 
-impl<L: Concurrent + Send, C: Clock> Shown for Weak<Shared<L, C>> {
+impl<C: Clock> Shown for Weak<Shared<C>> {
     fn fmt_as(&self, f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
         match self.upgrade() {
             Some(shared) => shared.fmt_as(f, name, &[]),
@@ -124,9 +122,8 @@ impl Dispatcher {
     /// # Errors
     ///
     /// [`io::Error`] if the system cannot start a thread.
-    pub fn new<P, C>(limiter: Limiter<P, C>, capacity: usize) -> io::Result<Self>
+    pub fn new<C>(limiter: Limiter<C>, capacity: usize) -> io::Result<Self>
     where
-        P: LimiterPolicy<Limit: Send> + 'static,
         C: Clock + 'static,
     {
         let (queue, tasks) = sync_channel(capacity.clamp(1, MAX_QUEUE));
@@ -222,8 +219,8 @@ impl Drop for Worker {
     }
 }
 
-fn dispatch<P: LimiterPolicy, C: Clock>(
-    limiter: &Limiter<P, C>,
+fn dispatch<C: Clock>(
+    limiter: &Limiter<C>,
     tasks: &Receiver<Task>,
     cancel: &CancelToken,
 ) -> Report {
@@ -242,8 +239,8 @@ fn dispatch<P: LimiterPolicy, C: Clock>(
 }
 
 /// Waits for the next task's permit. `None` if the limiter grants no more.
-fn wait_for_permit<P: LimiterPolicy, C: Clock>(
-    limiter: &Limiter<P, C>,
+fn wait_for_permit<C: Clock>(
+    limiter: &Limiter<C>,
     cancel: &CancelToken,
     report: &mut Report,
 ) -> Option<Grant> {

@@ -1,18 +1,17 @@
 //! Permits that come back to the limit and its waiters: of holds, refunds and settlements.
 
-use rategate_core::concurrent::Concurrent;
 use rategate_core::debt::Debt;
 use rategate_core::error::CountsInFlight;
 use rategate_core::fair::ClassId;
 use rategate_core::holds::{Committed, Hold};
-use rategate_core::limit::Limit;
+use rategate_core::ledger::Ledger;
 use rategate_core::queue::Outcome;
 use rategate_core::verdict::{Grant, Settled};
 
 use super::{Collected, CriticalSection};
 use crate::hold::Estimate;
 
-impl<L: Concurrent> CriticalSection<'_, L> {
+impl CriticalSection<'_> {
     /// Holds the permits of a grant of this critical section, if its caller wants that.
     pub(crate) fn hold_granted(&mut self, grant: &Grant, estimate: Option<&Estimate>) {
         if let Some(Estimate { ttl_ns, held }) = estimate {
@@ -32,7 +31,7 @@ impl<L: Concurrent> CriticalSection<'_, L> {
     pub(super) fn end_holds(&mut self) {
         let now_ns = self.now_ns;
         if self.state.limit.next_end_ns().is_some_and(|end_ns| end_ns <= now_ns) {
-            self.change(Limit::end_holds);
+            self.change(Ledger::end_holds);
         }
     }
 

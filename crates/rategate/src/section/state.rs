@@ -3,8 +3,7 @@
 use std::mem::replace;
 use std::process;
 
-use rategate_core::concurrent::Concurrent;
-use rategate_core::provisional::Provisional;
+use rategate_core::ledger::Ledger;
 use rategate_core::queue::{Outcome, Queue, QueueBounds, Rousing, WaiterId};
 
 use super::woken::{Notifier, Woken};
@@ -13,14 +12,14 @@ use crate::wait::EARLY_NS;
 
 /// The state behind a limiter's lock.
 #[derive(Debug)]
-pub(crate) struct State<L> {
-    pub(crate) limit: L,
+pub(crate) struct State {
+    pub(crate) limit: Ledger,
     /// Absent until a caller waits, or configures the queue.
-    pub(super) waits: Option<Box<WaitQueue<L>>>,
+    pub(super) waits: Option<Box<WaitQueue>>,
 }
 
-impl<L: Concurrent> State<L> {
-    pub(crate) const fn new(limit: L) -> Self {
+impl State {
+    pub(crate) const fn new(limit: Ledger) -> Self {
         Self { limit, waits: None }
     }
 
@@ -114,15 +113,15 @@ impl<L: Concurrent> State<L> {
     }
 
     /// Returns the limit and its wait queue, which is made if there is none.
-    pub(super) fn with_queue(&mut self) -> (&mut L, &mut WaitQueue<L>) {
+    pub(super) fn with_queue(&mut self) -> (&mut Ledger, &mut WaitQueue) {
         (&mut self.limit, self.waits.get_or_insert_default())
     }
 }
 
 /// A limit's wait queue, and what the timer of its tasks needs to know.
 #[derive(Debug)]
-pub(super) struct WaitQueue<L> {
-    pub(super) queue: Queue<Notifier, L>,
+pub(super) struct WaitQueue {
+    pub(super) queue: Queue<Notifier>,
     /// The number of waiters that are tasks. Threads wake themselves.
     pub(super) tasks: u32,
     /// The instant at which the tasks' timer will serve the queue, and the process that set it.
@@ -135,7 +134,7 @@ pub(super) struct WaitQueue<L> {
     pub(super) known_end: Option<(u32, u64)>,
 }
 
-impl<L: Provisional> Default for WaitQueue<L> {
+impl Default for WaitQueue {
     fn default() -> Self {
         Self {
             queue: Queue::new(QueueBounds::default()),

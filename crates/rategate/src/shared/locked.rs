@@ -1,6 +1,7 @@
 //! The state behind a limiter's lock, made when a decision first needs it.
 
-use rategate_core::concurrent::Concurrent;
+use rategate_core::concurrent::{Fast, Seed};
+use rategate_core::ledger::Ledger;
 
 use crate::section::State;
 
@@ -8,25 +9,25 @@ use crate::section::State;
 ///
 /// From the first decision there it is all of the state, before that only what the lock-free form
 /// lacks.
-pub(super) enum Locked<L: Concurrent> {
-    Seed(L::Seed),
-    Grown(Box<State<L>>),
+pub(super) enum Locked {
+    Seed(Seed),
+    Grown(Box<State>),
 }
 
-impl<L: Concurrent> Locked<L> {
-    pub(super) fn new(limit: L, lock_free: &L::LockFree) -> Self {
+impl Locked {
+    pub(super) fn new(limit: Ledger, lock_free: &Fast) -> Self {
         match limit.seed(lock_free) {
             Some(seed) => Self::Seed(seed),
             None => Self::Grown(Box::new(State::new(limit))),
         }
     }
 
-    pub(super) fn state(&mut self) -> &mut State<L> {
+    pub(super) fn state(&mut self) -> &mut State {
         loop {
             match self {
                 Self::Grown(state) => return state,
                 Self::Seed(seed) => {
-                    *self = Self::Grown(Box::new(State::new(L::grown(seed))));
+                    *self = Self::Grown(Box::new(State::new(seed.grown())));
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Critical sections: what runs under a limiter's lock, and what its end wakes.
 
-use rategate_core::concurrent::Concurrent;
+use rategate_core::ledger::Ledger;
 
 use super::Shared;
 use super::locked::Locked;
@@ -9,11 +9,11 @@ use crate::error::Closed;
 use crate::section::{CriticalSection, Woken};
 use crate::sync::MutexGuard;
 
-impl<L: Concurrent, C: Clock> Shared<L, C> {
+impl<C: Clock> Shared<C> {
     /// Runs `act` under the lock, at one reading of the clock, with the queue served up to then.
     pub(crate) fn section<T>(
         &self,
-        act: impl FnOnce(&mut CriticalSection<'_, L>) -> T,
+        act: impl FnOnce(&mut CriticalSection<'_>) -> T,
     ) -> Result<T, Closed> {
         Ok(self.run_section(self.lock_open()?, |section| {
             section.serve();
@@ -22,7 +22,10 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     }
 
     /// Changes the limit in a way that may help waiters.
-    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut L, u64) -> T) -> Result<T, Closed> {
+    pub(crate) fn change<T>(
+        &self,
+        change: impl FnOnce(&mut Ledger, u64) -> T,
+    ) -> Result<T, Closed> {
         self.section_in_order(|section| section.change(change))
     }
 
@@ -31,7 +34,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     /// This is for actions that depend on when those decisions were made.
     pub(crate) fn section_in_order<T>(
         &self,
-        act: impl FnOnce(&mut CriticalSection<'_, L>) -> T,
+        act: impl FnOnce(&mut CriticalSection<'_>) -> T,
     ) -> Result<T, Closed> {
         Ok(self.run_section_at(self.lock_open()?, C::now_in_order_ns, |section| {
             section.serve();
@@ -43,7 +46,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     /// the state stays behind the mutex.
     pub(crate) fn section_even_if_closed<T>(
         &self,
-        act: impl FnOnce(&mut CriticalSection<'_, L>) -> T,
+        act: impl FnOnce(&mut CriticalSection<'_>) -> T,
     ) -> T {
         self.run_section(self.lock(), |section| {
             section.serve();
@@ -55,32 +58,29 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     /// the queue.
     pub(crate) fn section_to_join<T>(
         &self,
-        act: impl FnOnce(&mut CriticalSection<'_, L>) -> T,
+        act: impl FnOnce(&mut CriticalSection<'_>) -> T,
     ) -> Result<T, Closed> {
         Ok(self.run_section(self.lock_open()?, act))
     }
 
     /// Runs `act` under the lock, and serves only as many waiters as `act` does.
-    pub(crate) fn section_to_serve<T>(
-        &self,
-        act: impl FnOnce(&mut CriticalSection<'_, L>) -> T,
-    ) -> T {
+    pub(crate) fn section_to_serve<T>(&self, act: impl FnOnce(&mut CriticalSection<'_>) -> T) -> T {
         self.run_section(self.lock(), act)
     }
 
     pub(super) fn run_section<T>(
         &self,
-        locked: MutexGuard<'_, Locked<L>>,
-        act: impl FnOnce(&mut CriticalSection<'_, L>) -> T,
+        locked: MutexGuard<'_, Locked>,
+        act: impl FnOnce(&mut CriticalSection<'_>) -> T,
     ) -> T {
         self.run_section_at(locked, C::now_ns, act)
     }
 
     pub(super) fn run_section_at<T>(
         &self,
-        locked: MutexGuard<'_, Locked<L>>,
+        locked: MutexGuard<'_, Locked>,
         read_ns: impl Fn(&C) -> u64,
-        act: impl FnOnce(&mut CriticalSection<'_, L>) -> T,
+        act: impl FnOnce(&mut CriticalSection<'_>) -> T,
     ) -> T {
         // It wakes when it is dropped, which is after the lock even where something panics.
         let mut woken = Woken::default();
@@ -98,7 +98,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     /// Ends a critical section, and then wakes the waiters that it has made due.
     pub(super) fn end_section(
         &self,
-        locked: MutexGuard<'_, Locked<L>>,
+        locked: MutexGuard<'_, Locked>,
         mut woken: Woken,
         now_ns: u64,
     ) {
@@ -111,7 +111,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     /// Returns `true` if the timer of the tasks has to be set anew.
     pub(super) fn close_section(
         &self,
-        mut locked: MutexGuard<'_, Locked<L>>,
+        mut locked: MutexGuard<'_, Locked>,
         woken: &mut Woken,
         now_ns: u64,
     ) -> bool {
@@ -131,7 +131,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     }
 
     /// Locks the state of a limiter that is not closed.
-    pub(super) fn lock_open(&self) -> Result<MutexGuard<'_, Locked<L>>, Closed> {
+    pub(super) fn lock_open(&self) -> Result<MutexGuard<'_, Locked>, Closed> {
         let locked = self.lock();
         if self.is_closed() { Err(Closed) } else { Ok(locked) }
     }

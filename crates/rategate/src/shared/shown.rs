@@ -3,13 +3,11 @@
 use std::fmt::{self, Debug};
 use std::sync::TryLockError;
 
-use rategate_core::concurrent::{Concurrent, LockFree};
-
 use super::Shared;
 use super::locked::Locked;
 use crate::clock::Clock;
 
-impl<L: Concurrent, C: Clock> Shared<L, C> {
+impl<C: Clock> Shared<C> {
     /// Writes a debug form of one line, for a handle with this name and its own fields.
     ///
     /// It shows the policy, what remains and the number of waiters. It does not wait for the
@@ -51,20 +49,20 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
     }
 }
 
-impl<L: Concurrent, C: Clock> Debug for Shared<L, C> {
+impl<C: Clock> Debug for Shared<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.fmt_as(f, "Limiter", &[])
     }
 }
 
 /// The debug form of the numbers in force.
-struct PolicyOf<'a, L: Concurrent>(&'a Locked<L>);
+struct PolicyOf<'a>(&'a Locked);
 
-impl<L: Concurrent> Debug for PolicyOf<'_, L> {
+impl Debug for PolicyOf<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Locked::Seed(seed) => seed.fmt(f),
-            Locked::Grown(state) => state.limit.fmt_policy(f),
+            Locked::Grown(state) => state.limit.fmt_policies(f),
         }
     }
 }

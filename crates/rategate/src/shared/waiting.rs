@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use rategate_core::concurrent::{Concurrent, LockFree, LockFreeVerdict};
-use rategate_core::limit::Limit;
+use rategate_core::concurrent::LockFreeVerdict;
+use rategate_core::ledger::Ledger;
 use rategate_core::queue::{Joined, Outcome, Request, WaiterId};
 use rategate_core::verdict::{self, Verdict};
 
@@ -21,7 +21,7 @@ use crate::panics::quietly;
 use crate::section::{Collected, CriticalSection, Notifier};
 use crate::wait::{CancelToken, Precision, Waiter, Wake, spin_until};
 
-impl<L: Concurrent, C: Clock> Shared<L, C> {
+impl<C: Clock> Shared<C> {
     /// Takes permits that are available without any wait.
     pub(crate) fn take_at_once(&self, permits: u64) -> Option<Grant> {
         let was_read = Cell::new(false);
@@ -158,7 +158,7 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
         {
             return Some(Collected::Ended(outcome));
         }
-        let check_wait = |section: &mut CriticalSection<'_, L>| {
+        let check_wait = |section: &mut CriticalSection<'_>| {
             let Some(collected) = section.collect(waiter_slot, || Notifier::Task(waker.clone()))
             else {
                 section.listen(waiter_slot, waker);
@@ -293,8 +293,8 @@ impl<L: Concurrent, C: Clock> Shared<L, C> {
 
 /// Returns why a reservation made at `requested_ns` was denied, and how long its wait would have
 /// been.
-fn refused<L: Limit>(
-    limit: &L,
+fn refused(
+    limit: &Ledger,
     requested_ns: u64,
     permits: u64,
     max_wait_ns: Option<u64>,

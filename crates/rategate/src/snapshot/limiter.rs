@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use rategate_core::all_of::AllOf;
 use rategate_core::portable::RestoreContext;
-use rategate_core::saved::PortablePolicy;
+use rategate_core::saved::restore;
 
 use super::error::SnapshotError;
 use super::plain::Snapshot;
@@ -11,7 +12,7 @@ use super::time::{Downtime, SavedAt};
 use crate::clock::{Clock, MonotonicClock};
 use crate::limiter::Limiter;
 
-impl<P: PortablePolicy, C: Clock> Limiter<P, C> {
+impl<C: Clock> Limiter<C> {
     /// Returns the limiter's current state as plain data.
     ///
     /// Promises count as taken, including those of reservations that are cancelled later; the wait
@@ -21,12 +22,12 @@ impl<P: PortablePolicy, C: Clock> Limiter<P, C> {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let (clock_ns, saved) = self.shared().section_even_if_closed(|section| {
-            section.change(|limit, now_ns| (now_ns, P::save(limit, now_ns)))
+            section.change(|limit, now_ns| (now_ns, limit.save(now_ns)))
         });
         Snapshot::of(SavedAt::now(clock_ns), saved)
     }
 
-    /// Restores a limiter on a clock of the caller's own, under the limit of `policy`.
+    /// Restores a limiter on a clock of the caller's own, under these limits.
     ///
     /// Instants before the clock's zero count as zero, so the limit is closed longer. A clock that
     /// shows [as much as the old one would](SavedAt::going_on) loses nothing.
@@ -35,31 +36,31 @@ impl<P: PortablePolicy, C: Clock> Limiter<P, C> {
     ///
     /// As [`restore`](Limiter::restore).
     pub fn restore_with_clock(
-        policy: P,
+        limits: impl Into<AllOf>,
         clock: C,
         saved: &Snapshot,
         downtime: Downtime,
     ) -> Result<Self, SnapshotError> {
         let since = saved.saved_at().on_clock(&clock, downtime);
-        Self::restore_since(policy, clock, saved, since)
+        Self::restore_since(limits.into(), clock, saved, since)
     }
 
     fn restore_since(
-        policy: P,
+        limits: AllOf,
         clock: C,
         saved: &Snapshot,
         since: RestoreContext,
     ) -> Result<Self, SnapshotError> {
-        let (found, policies) = (saved.limits(), policy.count());
+        let (found, policies) = (saved.limits(), limits.policies().len());
         if found != policies {
             return Err(SnapshotError::OtherCount { found, policies });
         }
-        Ok(Self::over(policy.restore(saved.saved(), since)?, clock))
+        Ok(Self::over(restore(limits, saved.saved(), since)?, clock))
     }
 }
 
-impl<P: PortablePolicy> Limiter<P> {
-    /// Restores a limiter in real time, under the limit of `policy`.
+impl Limiter {
+    /// Restores a limiter in real time, under these limits.
     ///
     /// If the limit differs from the saved one, it comes into force now. The clock continues where
     /// the old one was left, after `downtime`.
@@ -68,10 +69,14 @@ impl<P: PortablePolicy> Limiter<P> {
     ///
     /// [`SnapshotError::Limit`] if it is of another policy or no limit at all, and
     /// [`SnapshotError::OtherCount`] if it is of another number of limits.
-    pub fn restore(policy: P, saved: &Snapshot, downtime: Downtime) -> Result<Self, SnapshotError> {
+    pub fn restore(
+        limits: impl Into<AllOf>,
+        saved: &Snapshot,
+        downtime: Downtime,
+    ) -> Result<Self, SnapshotError> {
         let since = saved.saved_at().going_on(downtime);
         Self::restore_since(
-            policy,
+            limits.into(),
             MonotonicClock::starting_at(Duration::from_nanos(since.now_ns)),
             saved,
             since,

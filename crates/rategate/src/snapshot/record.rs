@@ -1,6 +1,6 @@
 //! The header and the records of a snapshot of many limits.
 
-use rategate_core::portable::Numbers;
+use rategate_core::saved::Numbers;
 use serde::{Deserialize, Serialize};
 
 use super::plain::Words;
@@ -22,7 +22,7 @@ pub struct Record {
     pub policy: u32,
     /// The state in words.
     ///
-    /// [`save_state`](rategate_core::portable::save_state) or
+    /// [`save_state`](rategate_core::saved::save_state) or
     /// [`Ledger::save`](crate::policy::Ledger::save) write it for the header's
     /// [instant](SavedAt::clock_ns).
     pub state: Vec<u64>,

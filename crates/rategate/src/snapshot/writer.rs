@@ -19,20 +19,20 @@ use super::wire::{
 /// ```
 /// use std::time::Duration;
 ///
-/// use rategate::policy::portable::{numbers_of, save_state};
+/// use rategate::policy::saved::{numbers_of, save_state};
 /// use rategate::policy::saved::RestoreTarget;
 /// use rategate::snapshot::{Downtime, Header, Record, SavedAt, SnapshotReader, SnapshotWriter};
-/// use rategate::policy::Policy;
-/// use rategate::SlidingLog;
+/// use rategate::policy::Member;
+/// use rategate::{AnyPolicy, SlidingLog};
 ///
-/// let log = SlidingLog::new(100, Duration::from_secs(1)).compact();
-/// let table = [("anna", log.fresh(0)), ("bert", log.fresh(0))];
+/// let log = AnyPolicy::from(SlidingLog::new(100, Duration::from_secs(1)).compact());
+/// let table = [("anna", Member::fresh(log, 0)), ("bert", Member::fresh(log, 0))];
 ///
 /// let header = Header::new(SavedAt::now(5_000), [numbers_of(&log)]);
 /// let mut writer = SnapshotWriter::new(Vec::new(), header)?;
-/// for (key, state) in &table {
+/// for (key, limit) in &table {
 ///     let mut record = Record { key: key.as_bytes().to_vec(), ..Record::default() };
-///     save_state(&log, state, 5_000, &mut record.state);
+///     save_state(limit, 5_000, &mut record.state);
 ///     writer.write(&record)?;
 /// }
 /// let file = writer.finish()?;
@@ -45,8 +45,8 @@ use super::wire::{
 /// let targets = targets?;
 /// for record in reader {
 ///     let record = record?;
-///     let state = targets[record.policy as usize].state(&record.state, since)?;
-///     assert_eq!(state, log.fresh(0));
+///     let limit = targets[record.policy as usize].state(&record.state, since)?;
+///     assert_eq!(limit, Member::fresh(log, 0));
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -74,7 +74,6 @@ pub(super) use self::warnings::Warnings;
 mod warnings {
     use rategate_core::gcra::Gcra;
     use rategate_core::ledger::Ledger;
-    use rategate_core::limit::Limit;
     use rategate_core::verdict::Verdict;
 
     use super::{Duration, TARGET, whole_ns};
@@ -85,7 +84,7 @@ mod warnings {
     /// A flood of keys must not become a flood of log lines.
     #[derive(Debug)]
     pub(in super::super) struct Warnings {
-        gate: Mutex<Option<Ledger<Gcra>>>,
+        gate: Mutex<Option<Ledger>>,
     }
 
     impl Warnings {

@@ -33,7 +33,7 @@ const MAX_LANES: usize = 8;
 /// use rategate::{Gcra, Limiter};
 ///
 /// let policy = Gcra::per_second(10).burst(10);
-/// let mut table: HashMap<&str, Limiter<Gcra>> = HashMap::new();
+/// let mut table: HashMap<&str, Limiter> = HashMap::new();
 /// let stats = KeyStats::new("per client", Detail::exact());
 ///
 /// for client in ["ann", "bob", "bob", "bob"] {

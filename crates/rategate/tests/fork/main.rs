@@ -32,7 +32,7 @@ fn slow() -> Gcra {
 }
 
 /// Takes a permit that is free and one that is not, on the timer of the process.
-fn wait_once(limiter: &AsyncLimiter<Gcra>) {
+fn wait_once(limiter: &AsyncLimiter) {
     block_on(async {
         let first = limiter.acquire(1).await.unwrap();
         let second = limiter.acquire(1).await.unwrap();

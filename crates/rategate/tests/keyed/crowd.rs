@@ -10,7 +10,7 @@ use crate::keyed::{S, bucket, passes, table};
 /// There are more keys than a search examines, so that some have no slot.
 #[test]
 fn keys_with_one_home_are_answered_alike() {
-    let (keyed, clock) = table::<HashedId, _>(bucket("1/s", 2), 1_000, Overflow::Refuse);
+    let (keyed, clock) = table::<HashedId>(bucket("1/s", 2), 1_000, Overflow::Refuse);
     clock.set(Duration::from_nanos(S));
     let empty = keyed.bytes();
     let key = |number| HashedId::from_hash([7, number]);
@@ -45,7 +45,7 @@ fn keys_with_one_home_are_answered_alike() {
 /// A full table whose new keys have one home still admits as many as can be evicted there.
 #[test]
 fn a_crowd_at_one_home_waits_for_its_neighbours() {
-    let (keyed, clock) = table::<HashedId, _>(bucket("1/s", 1), 60, Overflow::Refuse);
+    let (keyed, clock) = table::<HashedId>(bucket("1/s", 1), 60, Overflow::Refuse);
     let key = |number| HashedId::from_hash([7, number]);
     for number in 0..60 {
         assert_eq!(passes(&keyed, &key(number)), Some(true));
@@ -64,7 +64,7 @@ fn a_crowd_at_one_home_waits_for_its_neighbours() {
 /// when the bucket of that key is full.
 #[test]
 fn a_full_shard_notes_new_keys() {
-    let (keyed, clock) = table::<HashedId, _>(bucket("1/s", 3), 128, Overflow::Refuse);
+    let (keyed, clock) = table::<HashedId>(bucket("1/s", 3), 128, Overflow::Refuse);
     let [here, there] = [0, 0xffff_ffff_u64 << 32];
     let key = |upper: u64, home: u64, number| HashedId::from_hash([upper | home, number]);
     let middle = 0x8000_0000;

@@ -9,15 +9,12 @@ use rategate::keyed::{
     Capacity, Hashing, JointDecision, Overflow, try_hold_all, try_hold_all_with_status,
 };
 use rategate::policy::Anchor;
-use rategate::{Concurrency, FixedWindow, Gcra, Keyed, ManualClock, SlidingLog};
+use rategate::{AnyPolicy, Concurrency, FixedWindow, Gcra, Keyed, ManualClock, SlidingLog};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(86_400);
 
-fn keyed<P: rategate::policy::HasLockFree>(
-    policy: P,
-    clock: &ManualClock,
-) -> Keyed<u64, P, ManualClock> {
+fn keyed(policy: impl Into<AnyPolicy>, clock: &ManualClock) -> Keyed<u64, ManualClock> {
     Keyed::with_clock(policy, Capacity::default(), clock.clone())
 }
 
@@ -74,7 +71,7 @@ fn the_end_of_a_hold_leaves_the_tier_of_its_key() {
     let window = |permits, period| FixedWindow::new(permits, period, Anchor::Epoch);
     let policies = [window(10, 60 * MINUTE), window(1000, MINUTE)];
     let (capacity, hashing) = (Capacity::default(), Hashing::FloodSafe);
-    let calls: Keyed<u64, FixedWindow, _> =
+    let calls: Keyed<u64, _> =
         Keyed::with_tiers(policies, tier_of, capacity, hashing, clock.clone()).unwrap();
     let hold = calls.try_hold(&1, 5, MINUTE).unwrap().unwrap();
     is_paid.store(false, std::sync::atomic::Ordering::Relaxed);
@@ -151,7 +148,7 @@ fn a_status_names_a_debt_in_promises() {
 fn holds_of_several_keys_are_bounded_by_the_bytes() {
     let clock = ManualClock::new();
     let capacity = Capacity { max_bytes: 5_000, overflow: Overflow::Refuse, ..Capacity::default() };
-    let tokens: Keyed<u64, _, _> =
+    let tokens: Keyed<u64, _> =
         Keyed::with_clock(Gcra::per_hour(1_000).burst(1_000_000), capacity, clock);
     let mut holds = Vec::new();
     let error = loop {

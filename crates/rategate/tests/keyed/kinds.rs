@@ -5,12 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use rategate::error::KeyedError;
 use rategate::keyed::{Capacity, HashedId, Hashing, Key, NumberId};
-use rategate::{Gcra, Keyed, ManualClock};
+use rategate::{Keyed, ManualClock};
 
 use crate::keyed::{bucket, passes};
 
 /// Runs `play` on a table of one permit for each key, with either hash.
-fn each<K: Key + ?Sized>(play: impl Fn(&Keyed<K, Gcra, ManualClock>)) {
+fn each<K: Key + ?Sized>(play: impl Fn(&Keyed<K, ManualClock>)) {
     for hashing in [Hashing::FloodSafe, Hashing::Fast] {
         let clock = ManualClock::new();
         play(&Keyed::with_hashing(bucket("1/d", 1), Capacity::default(), hashing, clock));
@@ -78,7 +78,7 @@ fn what_is_hashed_is_a_key() {
 #[test]
 fn seeds_are_of_a_table() {
     let id = || {
-        let keyed: Keyed<str, Gcra> = Keyed::new(bucket("1/s", 1));
+        let keyed: Keyed<str> = Keyed::new(bucket("1/s", 1));
         "key".id(keyed.seeds())
     };
     assert_ne!(id(), id());
@@ -88,7 +88,7 @@ fn seeds_are_of_a_table() {
 fn an_unknown_tier_is_an_error() {
     let policies = |n: usize| vec![bucket("1/s", 1); n];
     let make = |n| {
-        Keyed::<usize, _, _>::with_tiers(
+        Keyed::<usize, _>::with_tiers(
             policies(n),
             |key: &usize| *key,
             Capacity::for_keys(1),

@@ -14,8 +14,7 @@ mod waiting;
 
 use rategate::error::KeyedError;
 use rategate::keyed::{Capacity, Key, Overflow};
-use rategate::policy::HasLockFree;
-use rategate::{Decision, Gcra, Keyed, ManualClock};
+use rategate::{AnyPolicy, Decision, Gcra, Keyed, ManualClock};
 use rategate_testkit::ns;
 
 const S: u64 = 1_000_000_000;
@@ -26,11 +25,11 @@ fn bucket(rate: &str, burst: u64) -> Gcra {
 }
 
 /// Returns a table on a clock of its own.
-fn table<K: Key + ?Sized, P: HasLockFree>(
-    policy: P,
+fn table<K: Key + ?Sized>(
+    policy: impl Into<AnyPolicy>,
     max_keys: usize,
     overflow: Overflow,
-) -> (Keyed<K, P, ManualClock>, ManualClock) {
+) -> (Keyed<K, ManualClock>, ManualClock) {
     let clock = ManualClock::new();
     let capacity = Capacity::for_keys(max_keys).or_else(overflow);
     (Keyed::with_clock(policy, capacity, clock.clone()), clock)
@@ -44,10 +43,7 @@ fn outcome(decision: Decision) -> (bool, u64) {
 }
 
 /// Returns `true` if one permit passes, or `None` if the table has no capacity.
-fn passes<K: Key + ?Sized, P: HasLockFree>(
-    keyed: &Keyed<K, P, ManualClock>,
-    key: &K,
-) -> Option<bool> {
+fn passes<K: Key + ?Sized>(keyed: &Keyed<K, ManualClock>, key: &K) -> Option<bool> {
     match keyed.try_acquire(key, 1) {
         Ok(decision) => Some(decision.is_granted()),
         Err(KeyedError::TableFull) => None,

@@ -12,7 +12,6 @@ use rategate::error::KeyedError;
 use rategate::keyed::Capacity;
 use rategate::keyed::Hashing;
 use rategate::policy::Anchor;
-use rategate::policy::HasLockFree;
 use rategate::{
     AnyPolicy, Clock, Decision, FixedWindow, Grant, Keyed, Limiter, ManualClock, Reservation,
     SlidingLog,
@@ -22,9 +21,9 @@ use rategate_testkit::ns;
 use crate::keyed::{MS, S, bucket, outcome};
 
 /// A limiter for each key, none of which is ever evicted.
-struct Ideal<P: HasLockFree> {
-    policies: Vec<P>,
-    keys: HashMap<u64, (usize, Limiter<P, ManualClock>)>,
+struct Ideal {
+    policies: Vec<AnyPolicy>,
+    keys: HashMap<u64, (usize, Limiter<ManualClock>)>,
     /// The keys that were granted something; `promised` has the keys of open reservations.
     used: HashSet<u64>,
     promised: Vec<u64>,
@@ -36,10 +35,10 @@ struct Ideal<P: HasLockFree> {
     debt: Debt,
 }
 
-impl<P: HasLockFree> Ideal<P> {
-    fn of(&mut self, key: u64, tier: usize) -> Limiter<P, ManualClock> {
+impl Ideal {
+    fn of(&mut self, key: u64, tier: usize) -> Limiter<ManualClock> {
         let fresh = || {
-            let policy = self.policies[tier].clone();
+            let policy = self.policies[tier];
             (tier, Limiter::with_clock(policy, self.clock.clone()).with_debt(self.debt))
         };
         let was = std::mem::replace(&mut self.keys.entry(key).or_insert_with(fresh).0, tier);
@@ -52,7 +51,7 @@ impl<P: HasLockFree> Ideal<P> {
     /// Changes the numbers of a key. A fully recovered limiter is fresh under the new numbers.
     fn change(&mut self, key: u64) {
         let (tier, limiter) = self.keys.get_mut(&key).unwrap();
-        let (new, now_ns) = (self.policies[*tier].clone(), self.clock.now_ns());
+        let (new, now_ns) = (self.policies[*tier], self.clock.now_ns());
         let is_fresh = limiter.with_limit(|ledger| ledger.clone().is_as_fresh(now_ns));
         // A key with open reservations has a limiter, which goes on.
         if (is_fresh || !self.used.contains(&key)) && !self.promised.contains(&key) {
@@ -65,7 +64,7 @@ impl<P: HasLockFree> Ideal<P> {
     }
 
     /// Changes the numbers of all keys in a tier, including keys that are not in use.
-    fn change_all(&mut self, tier: usize, new: P) {
+    fn change_all(&mut self, tier: usize, new: AnyPolicy) {
         self.policies[tier] = new;
         let known: Vec<u64> = self.keys.keys().copied().collect();
         for key in known {
@@ -76,32 +75,32 @@ impl<P: HasLockFree> Ideal<P> {
     }
 }
 
-type Held<P> = Reservation<P, ManualClock>;
+type Held = Reservation<ManualClock>;
 
 /// A world of random traffic on few keys, with steps of time of all sizes.
-struct World<P: HasLockFree> {
+struct World {
     random: Rng,
     seed: u64,
     clock: ManualClock,
     /// The upper bound of a step of the clock.
     step: u64,
     keys: u64,
-    changed: P,
-    ideal: Ideal<P>,
-    keyed: Keyed<u64, P, ManualClock>,
+    changed: AnyPolicy,
+    ideal: Ideal,
+    keyed: Keyed<u64, ManualClock>,
     /// The era, which determines the tiers of some keys.
     era: Arc<AtomicU64>,
     /// The grants of the limiter and of the table.
     grants: Vec<(u64, Grant, Grant)>,
-    held: Vec<(Held<P>, Held<P>)>,
+    held: Vec<(Held, Held)>,
 }
 
 fn tier_of(key: u64, era: u64, tiers: usize) -> usize {
     usize::try_from((key + era) % 7).unwrap() % tiers
 }
 
-impl<P: HasLockFree> World<P> {
-    fn new(seed: u64, policies: Vec<P>, changed: P) -> Self {
+impl World {
+    fn new(seed: u64, policies: Vec<AnyPolicy>, changed: AnyPolicy) -> Self {
         let mut random = Rng::with_seed(seed);
         let clock = ManualClock::new();
         clock.advance(Duration::from_nanos(random.choice([0, 5 * S, 1 << 60]).unwrap()));
@@ -142,7 +141,7 @@ impl<P: HasLockFree> World<P> {
     }
 
     /// Returns the limiter of a key. Both sides see the key's tier in the same calls.
-    fn ideal_of(&mut self, key: u64) -> Limiter<P, ManualClock> {
+    fn ideal_of(&mut self, key: u64) -> Limiter<ManualClock> {
         let tiers = self.ideal.policies.len();
         let limiter = self.ideal.of(key, tier_of(key, self.era.load(Ordering::Relaxed), tiers));
         let _ = self.keyed.remaining(&key);
@@ -190,8 +189,8 @@ impl<P: HasLockFree> World<P> {
             }
             36 => {
                 let tier = self.random.usize(..self.ideal.policies.len());
-                self.ideal.change_all(tier, self.changed.clone());
-                self.keyed.reconfigure_tier(tier, self.changed.clone()).unwrap();
+                self.ideal.change_all(tier, self.changed);
+                self.keyed.reconfigure_tier(tier, self.changed).unwrap();
             }
             _ => {
                 let seen = self.keyed.release(&key, 1);
@@ -310,11 +309,9 @@ impl<P: HasLockFree> World<P> {
     }
 }
 
-fn agrees<P: HasLockFree + Send>(seed: u64, policies: Vec<P>, changed: &P)
-where
-    P::State: Send,
-{
-    let mut world = World::new(seed, policies, changed.clone());
+fn agrees(seed: u64, policies: Vec<impl Into<AnyPolicy>>, changed: impl Into<AnyPolicy>) {
+    let (policies, changed) = (policies.into_iter().map(Into::into).collect(), changed.into());
+    let mut world = World::new(seed, policies, changed);
     for call in 0..600 {
         world.call(call);
     }
@@ -329,7 +326,7 @@ fn buckets_answer_as_if_each_had_a_limiter() {
         let rates = ["1/s", "3/s", "7/10s", "1000/s", "30000001/s", "1/d"];
         let mut policy = || bucket(random.choice(&rates).copied().unwrap(), 1 + random.u64(..6));
         let (policies, changed) = (vec![policy(), policy(), policy()], policy());
-        agrees(seed, policies, &changed);
+        agrees(seed, policies, changed);
     }
 }
 
@@ -340,13 +337,13 @@ fn other_policies_answer_as_if_each_had_a_limiter() {
         let period_ns = random.choice([7, MS, S]).unwrap();
         let mut permits = || 1 + random.u64(..6);
         let log = |n| SlidingLog::new(n, Duration::from_nanos(period_ns));
-        agrees(seed, vec![log(permits()), log(permits())], &log(permits()));
+        agrees(seed, vec![log(permits()), log(permits())], log(permits()));
         let log = |n| SlidingLog::new(n, Duration::from_nanos(period_ns)).compact();
-        agrees(seed, vec![log(permits())], &log(permits()));
+        agrees(seed, vec![log(permits())], log(permits()));
         let window = |n| FixedWindow::new(n, Duration::from_nanos(period_ns), Anchor::Epoch);
-        agrees(seed, vec![window(permits())], &window(permits()));
+        agrees(seed, vec![window(permits())], window(permits()));
         let any: [AnyPolicy; 2] =
             [bucket("3/s", permits()).into(), bucket("1/s", permits()).into()];
-        agrees(seed, vec![any[0]], &any[1]);
+        agrees(seed, vec![any[0]], any[1]);
     }
 }

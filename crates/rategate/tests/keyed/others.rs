@@ -6,22 +6,23 @@ use std::time::Duration;
 use fastrand::Rng;
 use rategate::error::KeyedError;
 use rategate::keyed::Overflow;
-use rategate::policy::{Anchor, HasLockFree, Mode};
-use rategate::{CommitLog, Concurrency, FixedWindow, Limiter, ManualClock, TwoTimeline};
+use rategate::policy::{Anchor, Mode};
+use rategate::{AnyPolicy, CommitLog, Concurrency, FixedWindow, Limiter, ManualClock, TwoTimeline};
 
 use crate::keyed::{S, passes, table};
 
 /// Compares tries and releases by key with a limiter for each. There are more keys than capacity:
 /// a key with no operation in flight, and none cooling, is evicted.
-fn counts_by_key<P: HasLockFree>(policy: &P) {
-    let (keyed, clock) = table::<u64, _>(policy.clone(), 8, Overflow::Refuse);
+fn counts_by_key(policy: impl Into<AnyPolicy>) {
+    let policy = policy.into();
+    let (keyed, clock) = table::<u64>(policy, 8, Overflow::Refuse);
     let mut random = Rng::with_seed(3);
-    let mut ideal: HashMap<u64, (Limiter<_, ManualClock>, u64)> = HashMap::new();
+    let mut ideal: HashMap<u64, (Limiter<ManualClock>, u64)> = HashMap::new();
     let mut refused = 0;
     for call in 0..5_000 {
         clock.advance(Duration::from_nanos(random.u64(..S / 8)));
         let key = random.u64(..12);
-        let fresh = || (Limiter::with_clock(policy.clone(), clock.clone()), 0);
+        let fresh = || (Limiter::with_clock(policy, clock.clone()), 0);
         let (limiter, in_flight) = ideal.entry(key).or_insert_with(fresh);
         let what = format!("call {call}: {key} of {policy:?}");
         match random.u64(..7) {
@@ -55,15 +56,15 @@ fn counts_by_key<P: HasLockFree>(policy: &P) {
 
 #[test]
 fn what_is_in_flight_is_counted_by_key() {
-    counts_by_key(&Concurrency::new(3));
-    counts_by_key(&CommitLog::new(3, Duration::from_nanos(S)));
+    counts_by_key(Concurrency::new(3));
+    counts_by_key(CommitLog::new(3, Duration::from_nanos(S)));
 }
 
 /// A key that never fully recovers is never evicted.
 #[test]
 fn what_never_rests_stays() {
-    fn stays<P: HasLockFree>(policy: P) {
-        let (keyed, clock) = table::<u64, _>(policy, 2, Overflow::Refuse);
+    fn stays(policy: impl Into<AnyPolicy>) {
+        let (keyed, clock) = table::<u64>(policy, 2, Overflow::Refuse);
         clock.set(Duration::from_nanos(7));
         assert_eq!(passes(&keyed, &1), Some(true));
         assert_eq!(passes(&keyed, &2), Some(true));

@@ -5,12 +5,12 @@ use std::time::Duration;
 use rategate::charge::Settled;
 use rategate::error::KeyedError;
 use rategate::keyed::{Capacity, Overflow};
-use rategate::{Concurrency, Gcra, Keyed, ManualClock};
+use rategate::{Concurrency, Keyed, ManualClock};
 
 use super::{S, bucket};
 
 /// Returns a table with a capacity of one key, which is key 0.
-fn full(overflow: Overflow, clock: &ManualClock) -> Keyed<u64, Gcra, ManualClock> {
+fn full(overflow: Overflow, clock: &ManualClock) -> Keyed<u64, ManualClock> {
     let capacity = Capacity::for_keys(1).or_else(overflow);
     let keyed = Keyed::with_clock(bucket("1/s", 3), capacity, clock.clone());
     assert!(keyed.try_acquire(&0, 2).unwrap().is_granted());
@@ -74,8 +74,7 @@ fn refunds_of_new_keys_go_to_the_shared_limit() {
 #[test]
 fn a_limiter_takes_capacity_once() {
     let capacity = Capacity { max_bytes: 3000, ..Capacity::default() };
-    let keyed: Keyed<u64, Gcra, _> =
-        Keyed::with_clock(bucket("1/s", 3), capacity, ManualClock::new());
+    let keyed: Keyed<u64, _> = Keyed::with_clock(bucket("1/s", 3), capacity, ManualClock::new());
     let first = keyed.limiter(&1).unwrap();
     let again = keyed.limiter(&1).unwrap();
     assert!(again.try_acquire(3).unwrap().is_granted());
@@ -90,8 +89,7 @@ fn a_limiter_takes_capacity_once() {
 #[test]
 fn operations_of_new_keys_end_at_the_shared_limit() {
     let capacity = Capacity::for_keys(1).or_else(Overflow::Share);
-    let keyed: Keyed<u64, Concurrency, _> =
-        Keyed::with_clock(Concurrency::new(2), capacity, ManualClock::new());
+    let keyed: Keyed<u64, _> = Keyed::with_clock(Concurrency::new(2), capacity, ManualClock::new());
     assert!(keyed.try_acquire(&0, 1).unwrap().is_granted());
     for _ in 0..3 {
         let passed = [1, 2, 3].map(|key| keyed.try_acquire(&key, 1).unwrap().is_granted());
@@ -104,7 +102,7 @@ fn operations_of_new_keys_end_at_the_shared_limit() {
 /// Limiters that were taken and dropped do not pile up next to those that are in use.
 #[test]
 fn limiters_without_handles_are_dropped() {
-    let keyed: Keyed<u64, Gcra, _> =
+    let keyed: Keyed<u64, _> =
         Keyed::with_clock(bucket("1/s", 2), Capacity::for_keys(100_000), ManualClock::new());
     let limiters: Vec<_> = (0..1_000).map(|key| keyed.limiter(&key).unwrap()).collect();
     let with_limiters = keyed.bytes();
@@ -122,7 +120,7 @@ fn a_flood_passes_keys_without_a_slot_by() {
     const KEYS: u64 = 16 * 1638;
     let clock = ManualClock::new();
     let capacity = Capacity::for_keys(KEYS.try_into().unwrap()).or_else(Overflow::Refuse);
-    let keyed: Keyed<u64, Gcra, _> = Keyed::with_clock(bucket("1/h", 2), capacity, clock.clone());
+    let keyed: Keyed<u64, _> = Keyed::with_clock(bucket("1/h", 2), capacity, clock.clone());
     let passes = |key: u64| keyed.try_acquire(&key, 1).map(|decision| decision.is_granted());
     assert!((0..KEYS).all(|key| passes(key) == Ok(true)), "all keys fit");
     let unknown_keys =
@@ -147,7 +145,7 @@ fn capacity_has_bounds() {
         // A log has no slots, so this allocates no more memory than the locks take.
         let log = rategate::SlidingLog::new(1, Duration::from_nanos(S));
         let capacity = Capacity::for_keys(requested);
-        let keyed: Keyed<u64, _, _> = Keyed::with_clock(log, capacity, ManualClock::new());
+        let keyed: Keyed<u64, _> = Keyed::with_clock(log, capacity, ManualClock::new());
         assert_eq!(keyed.capacity().max_keys, max_keys);
         assert!(keyed.try_acquire(&7, 1).unwrap().is_granted());
     }

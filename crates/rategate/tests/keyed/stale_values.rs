@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use rategate::keyed::Overflow;
-use rategate::policy::HasLockFree;
-use rategate::{Limiter, ManualClock};
+use rategate::{AnyPolicy, Limiter, ManualClock};
 use rategate_testkit::ns;
 
 use crate::keyed::{bucket, outcome, passes, table};
@@ -21,7 +20,7 @@ fn validity_ns(units_per_ns: u64) -> u64 {
 /// more.
 #[test]
 fn buckets_that_fit_a_slot() {
-    let fits = |rate: &str, burst| bucket(rate, burst).packed().is_some();
+    let fits = |rate: &str, burst| AnyPolicy::from(bucket(rate, burst)).packed().is_some();
     assert!(fits("1/s", (1 << 55) / 1_000_000_000));
     assert!(!fits("1/s", (1 << 55) / 1_000_000_000 + 1));
     let max_units = (1_u64 << 54) / 60_000_000_000;
@@ -43,9 +42,9 @@ fn stale_values_are_not_read() {
         let rate = format!("{units_per_ns}/s");
         let max_burst = (1 << 55) / 1_000_000_000;
         let policy = bucket(&rate, random.choice([1, 3, max_burst / 2, max_burst]).unwrap());
-        let (keyed, clock) = table::<u64, _>(policy, 100, Overflow::Refuse);
+        let (keyed, clock) = table::<u64>(policy, 100, Overflow::Refuse);
         let validity = validity_ns(units_per_ns);
-        let mut ideal: HashMap<u64, Limiter<_, ManualClock>> = HashMap::new();
+        let mut ideal: HashMap<u64, Limiter<ManualClock>> = HashMap::new();
         let mut now_ns: u64 = random
             .choice([0, 7, validity, u64::MAX / 2, u64::MAX - 9 * validity.min(1 << 50)])
             .unwrap();
@@ -81,7 +80,7 @@ fn a_clock_that_goes_back_earns_nothing() {
         let (rate, units_per_ns) =
             random.choice([("1/s", 1), ("3/s", 3), ("300239/s", 300_239)]).unwrap();
         let burst = 1 + random.u64(..4);
-        let (keyed, clock) = table::<u64, _>(bucket(rate, burst), 3, Overflow::Refuse);
+        let (keyed, clock) = table::<u64>(bucket(rate, burst), 3, Overflow::Refuse);
         let validity = validity_ns(units_per_ns);
         let second = 1_000_000_000;
         let mut now_ns: u64 = random.choice([0, validity, 1 << 62]).unwrap();
@@ -119,7 +118,7 @@ fn a_clock_that_goes_back_earns_nothing() {
 /// A table without calls for longer than its values last has capacity for all new keys at once.
 #[test]
 fn stale_keys_are_evicted_at_the_next_call() {
-    let (keyed, clock) = table::<u64, _>(bucket("300239/s", 1), 60, Overflow::Refuse);
+    let (keyed, clock) = table::<u64>(bucket("300239/s", 1), 60, Overflow::Refuse);
     for key in 0..60 {
         assert_eq!(passes(&keyed, &key), Some(true));
     }

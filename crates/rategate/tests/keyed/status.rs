@@ -12,7 +12,7 @@ use rategate::keyed::{Capacity, JointDecision, Overflow, try_all};
 use rategate::policy::Anchor;
 use rategate::wait::{CancelToken, Timer, Wake};
 use rategate::{
-    AnyPolicy, AsyncLimiter, Clock, CommitLog, Concurrency, Decision, FixedWindow, Gcra, Keyed,
+    AnyPolicy, AsyncLimiter, Clock, CommitLog, Concurrency, Decision, FixedWindow, Keyed,
     ManualClock, Pacer, SlidingLog, Status,
 };
 
@@ -33,7 +33,7 @@ fn policies() -> Vec<AnyPolicy> {
 #[test]
 fn an_unknown_key_leaves_no_trace() {
     for policy in policies() {
-        let (keyed, _) = table::<str, _>(policy, 1, Overflow::Refuse);
+        let (keyed, _) = table::<str>(policy, 1, Overflow::Refuse);
         assert_eq!(keyed.credit("a", 5), Ok(0), "{policy:?}");
         assert_eq!(keyed.reset("a"), Ok(false), "{policy:?}");
         let fresh = Status::new(3, Some(Duration::ZERO), 3);
@@ -52,7 +52,7 @@ fn an_unknown_key_leaves_no_trace() {
 #[test]
 fn a_recovered_key_needs_no_slot() {
     for policy in policies() {
-        let (keyed, clock) = table::<u64, _>(policy, 1, Overflow::Refuse);
+        let (keyed, clock) = table::<u64>(policy, 1, Overflow::Refuse);
         for again in [false, true] {
             let _ = keyed.try_acquire(&1, 2).unwrap();
             if again {
@@ -71,7 +71,7 @@ fn a_recovered_key_needs_no_slot() {
 /// A policy that never fully recovers reports so, and can be reset all the same.
 #[test]
 fn what_never_rests_begins_anew() {
-    let (keyed, _) = table::<u64, _>(
+    let (keyed, _) = table::<u64>(
         Pacer::new("1/s".parse().unwrap(), Duration::from_nanos(0), None),
         4,
         Overflow::Refuse,
@@ -88,7 +88,7 @@ fn what_never_rests_begins_anew() {
 #[test]
 fn fresh_when_it_says() {
     for policy in policies() {
-        let (keyed, clock) = table::<u64, _>(policy, 1, Overflow::Refuse);
+        let (keyed, clock) = table::<u64>(policy, 1, Overflow::Refuse);
         clock.advance(Duration::from_nanos(S / 3));
         let (_, status) = keyed.try_acquire_with_status(&1, 2).unwrap();
         let AnyPolicy::Concurrency(_) = policy else {
@@ -136,7 +136,7 @@ impl Clock for Counted {
 #[test]
 fn one_reading_tells_all() {
     let clock = Counted::default();
-    let keyed: Keyed<u64, Gcra, Counted> =
+    let keyed: Keyed<u64, Counted> =
         Keyed::with_clock(bucket("1/s", 3), Capacity::for_keys(10), clock.clone());
     let _ = keyed.try_acquire_with_status(&1, 1).unwrap();
     for permits in [1, 2, 0] {
@@ -150,7 +150,7 @@ fn one_reading_tells_all() {
 #[test]
 fn a_denial_tells_what_is_left() {
     for policy in policies() {
-        let (keyed, _) = table::<u64, _>(policy, 4, Overflow::Refuse);
+        let (keyed, _) = table::<u64>(policy, 4, Overflow::Refuse);
         let _ = keyed.try_acquire(&1, 2).unwrap();
         for _ in 0..2 {
             let (decision, status) = keyed.try_acquire_with_status(&1, 2).unwrap();
@@ -165,7 +165,7 @@ fn a_denial_tells_what_is_left() {
 /// it.
 #[test]
 fn new_keys_report_the_shared_status() {
-    let (keyed, _) = table::<u64, _>(bucket("1/s", 3), 1, Overflow::Share);
+    let (keyed, _) = table::<u64>(bucket("1/s", 3), 1, Overflow::Share);
     assert_eq!(passes(&keyed, &1), Some(true));
     let (decision, status) = keyed.try_acquire_with_status(&2, 2).unwrap();
     assert!(decision.is_granted());
@@ -173,11 +173,11 @@ fn new_keys_report_the_shared_status() {
     assert_eq!(keyed.status(&3), Ok(status));
     assert_eq!((keyed.credit(&2, 2), keyed.reset(&2)), (Ok(0), Ok(false)));
     assert_eq!(keyed.status(&2), Ok(status));
-    let (keyed, _) = table::<u64, _>(bucket("1/s", 3), 1, Overflow::Admit);
+    let (keyed, _) = table::<u64>(bucket("1/s", 3), 1, Overflow::Admit);
     assert_eq!(passes(&keyed, &1), Some(true));
     let (decision, status) = keyed.try_acquire_with_status(&2, 2).unwrap();
     assert_eq!((decision.is_granted(), status.remaining), (true, 1));
-    let (keyed, _) = table::<u64, _>(bucket("1/s", 3), 1, Overflow::Refuse);
+    let (keyed, _) = table::<u64>(bucket("1/s", 3), 1, Overflow::Refuse);
     assert_eq!(passes(&keyed, &1), Some(true));
     assert_eq!(keyed.try_acquire_with_status(&2, 1), Err(KeyedError::TableFull));
 }
@@ -185,7 +185,7 @@ fn new_keys_report_the_shared_status() {
 /// A key's limiter that is in use, or has a waiter, reports its status too.
 #[test]
 fn the_status_of_a_keys_limiter_is_reported() {
-    let (keyed, clock) = table::<u64, _>(bucket("1/s", 3), 4, Overflow::Refuse);
+    let (keyed, clock) = table::<u64>(bucket("1/s", 3), 4, Overflow::Refuse);
     let limiter = keyed.limiter(&1).unwrap();
     let (decision, status) = keyed.try_acquire_with_status(&1, 2).unwrap();
     assert_eq!(outcome(decision), (true, 1));
@@ -211,7 +211,7 @@ fn the_status_of_a_keys_limiter_is_reported() {
 #[test]
 fn an_attempt_for_zero_permits_takes_nothing() {
     for policy in policies() {
-        let (keyed, _) = table::<u64, _>(policy, 4, Overflow::Refuse);
+        let (keyed, _) = table::<u64>(policy, 4, Overflow::Refuse);
         let _ = keyed.try_acquire(&1, 3).unwrap();
         let both =
             try_all(&[keyed.attempt(&1, 0), keyed.attempt(&2, 1), keyed.attempt(&3, 0)]).unwrap();
@@ -239,8 +239,7 @@ fn a_reset_voids_earlier_grants() {
     ];
     for policy in policies {
         let clock = ManualClock::new();
-        let keyed: Keyed<str, _, _> =
-            Keyed::with_clock(policy, Capacity::for_keys(4), clock.clone());
+        let keyed: Keyed<str, _> = Keyed::with_clock(policy, Capacity::for_keys(4), clock.clone());
         let Decision::Granted(before) = keyed.try_acquire("a", 2).unwrap() else { panic!() };
         assert_eq!(keyed.reset("a"), Ok(true));
         assert!(keyed.try_acquire("a", 2).unwrap().is_granted());
@@ -254,7 +253,7 @@ fn a_reset_voids_earlier_grants() {
 #[test]
 fn the_status_of_a_limit_with_waiters() {
     let clock = ManualClock::stepped();
-    let keyed: Keyed<u64, Gcra, _> =
+    let keyed: Keyed<u64, _> =
         Keyed::with_clock(bucket("1/s", 3), Capacity::for_keys(10), clock.clone());
     let _ = keyed.try_acquire(&1, 3).unwrap();
     let limiter = AsyncLimiter::from(keyed.limiter(&1).unwrap());

@@ -8,8 +8,7 @@ use fastrand::Rng;
 use rategate::charge::{Charged, Settled};
 use rategate::error::KeyedError;
 use rategate::keyed::{Capacity, HashedId, Hashing, Key, Overflow, Seeds};
-use rategate::policy::{HasLockFree, Policy};
-use rategate::{AsyncLimiter, Concurrency, Decision, Gcra, Grant, Keyed, ManualClock};
+use rategate::{AnyPolicy, AsyncLimiter, Concurrency, Decision, Grant, Keyed, ManualClock};
 use rategate_testkit::ns;
 
 use crate::keyed::{S, bucket, outcome, passes, table};
@@ -25,7 +24,7 @@ fn granted(decision: Result<Decision, KeyedError>) -> Grant {
 /// A thread waits for a key, and the table's tries come behind it.
 #[test]
 fn a_wait_is_of_the_same_limit() {
-    let (keyed, clock) = table::<str, _>(bucket("1/s", 1), 10, Overflow::Refuse);
+    let (keyed, clock) = table::<str>(bucket("1/s", 1), 10, Overflow::Refuse);
     assert_eq!(passes(&keyed, "a"), Some(true));
     let limiter = keyed.limiter("a").unwrap();
     assert_eq!(ns(limiter.acquire(1).unwrap().released_at()), S);
@@ -41,7 +40,7 @@ fn a_wait_is_of_the_same_limit() {
 #[test]
 fn tasks_wait_for_a_key() {
     let clock = ManualClock::stepped();
-    let keyed: Keyed<u64, Gcra, ManualClock> =
+    let keyed: Keyed<u64, ManualClock> =
         Keyed::with_clock(bucket("1/s", 1), Capacity::for_keys(10), clock.clone());
     assert_eq!(passes(&keyed, &1), Some(true));
     let acquire = |key: u64| {
@@ -57,7 +56,7 @@ fn tasks_wait_for_a_key() {
 /// A promise is kept even if its key is fresh otherwise, and a cancelled one frees its entry.
 #[test]
 fn a_reservation_is_of_the_same_limit() {
-    let (keyed, clock) = table::<u64, _>(bucket("1/s", 1), 1, Overflow::Refuse);
+    let (keyed, clock) = table::<u64>(bucket("1/s", 1), 1, Overflow::Refuse);
     assert_eq!(passes(&keyed, &1), Some(true));
     let first = keyed.limiter(&1).unwrap().reserve(1).unwrap();
     let second = keyed.limiter(&1).unwrap().reserve(1).unwrap();
@@ -78,7 +77,7 @@ fn a_reservation_is_of_the_same_limit() {
 /// A permit of a key is returned when it is dropped.
 #[test]
 fn a_permit_is_of_the_same_limit() {
-    let (keyed, _) = table::<u64, _>(Concurrency::new(2), 1, Overflow::Refuse);
+    let (keyed, _) = table::<u64>(Concurrency::new(2), 1, Overflow::Refuse);
     let permit = keyed.limiter(&1).unwrap().permit(1).unwrap();
     assert_eq!(passes(&keyed, &1), Some(true));
     assert_eq!(passes(&keyed, &1), Some(false));
@@ -94,7 +93,7 @@ fn a_limiter_is_taken_apart() {
     let capacity =
         Capacity { max_bytes: 5_000, ..Capacity::for_keys(100).or_else(Overflow::Refuse) };
     let clock = ManualClock::new();
-    let keyed: Keyed<u64, Gcra, ManualClock> =
+    let keyed: Keyed<u64, ManualClock> =
         Keyed::with_clock(bucket("1/s", 3), capacity, clock.clone());
     let empty = keyed.bytes();
     assert_eq!(passes(&keyed, &1), Some(true));
@@ -118,7 +117,7 @@ fn a_limiter_is_taken_apart() {
 /// A key's limiter that is closed is closed for the table, until its last handle is dropped.
 #[test]
 fn a_closed_limiter() {
-    let (keyed, _) = table::<u64, _>(bucket("1/s", 2), 10, Overflow::Refuse);
+    let (keyed, _) = table::<u64>(bucket("1/s", 2), 10, Overflow::Refuse);
     assert_eq!(passes(&keyed, &1), Some(true));
     let limiter = keyed.limiter(&1).unwrap();
     limiter.close();
@@ -132,7 +131,7 @@ fn a_closed_limiter() {
 /// Permits are refunded to their key, once, and only as far as time has not restored them.
 #[test]
 fn refunds_are_of_a_key() {
-    let (keyed, clock) = table::<u64, _>(bucket("1/s", 4), 10, Overflow::Refuse);
+    let (keyed, clock) = table::<u64>(bucket("1/s", 4), 10, Overflow::Refuse);
     clock.set(Duration::from_nanos(S));
     let [one, other] = [1, 2].map(|key| granted(keyed.try_acquire(&key, 3)));
     assert_eq!(keyed.refund(&1, &one, 2), Ok(2));
@@ -151,7 +150,7 @@ fn refunds_are_of_a_key() {
 /// An estimate is settled, even for a key that was evicted meanwhile.
 #[test]
 fn settlements_are_of_a_key() {
-    let (keyed, clock) = table::<u64, _>(bucket("1/s", 4), 10, Overflow::Refuse);
+    let (keyed, clock) = table::<u64>(bucket("1/s", 4), 10, Overflow::Refuse);
     let grant = granted(keyed.try_acquire(&1, 2));
     assert_eq!(keyed.settle(&1, &grant, 2), Ok(Settled::Even));
     assert_eq!(keyed.settle(&1, &grant, 1), Ok(Settled::Back { permits: 1 }));
@@ -170,7 +169,7 @@ fn settlements_are_of_a_key() {
 /// A charge makes a key known, and a limit on operations in flight takes none.
 #[test]
 fn charges_are_of_a_key() {
-    let (keyed, clock) = table::<u64, _>(bucket("1/s", 4), 10, Overflow::Refuse);
+    let (keyed, clock) = table::<u64>(bucket("1/s", 4), 10, Overflow::Refuse);
     let charged = Charged { booked: 6, forgiven: 0, debt: 2 };
     assert_eq!(keyed.charge(&1, 6), Ok(charged));
     assert_eq!((keyed.remaining(&1), keyed.remaining(&2)), (Ok(0), Ok(4)));
@@ -182,7 +181,7 @@ fn charges_are_of_a_key() {
     assert_eq!(limiter.charge(1).unwrap().debt, 1);
     assert_eq!(keyed.charge(&1, 1).unwrap().debt, 2);
     assert_eq!(limiter.debt(), Ok(2));
-    let (ovens, _) = table::<u64, _>(Concurrency::new(2), 10, Overflow::Refuse);
+    let (ovens, _) = table::<u64>(Concurrency::new(2), 10, Overflow::Refuse);
     assert_eq!(ovens.charge(&1, 1), Err(KeyedError::CountsInFlight));
 }
 
@@ -243,7 +242,7 @@ fn a_limiter_follows_its_tier() {
 /// A request beyond the capacity is refused, and leaves the key in its slot.
 #[test]
 fn too_much_leaves_a_key_in_its_slot() {
-    let (keyed, _) = table::<u64, _>(bucket("1/s", 2), 1_000, Overflow::Refuse);
+    let (keyed, _) = table::<u64>(bucket("1/s", 2), 1_000, Overflow::Refuse);
     let empty = keyed.bytes();
     for key in 0..500 {
         assert_eq!(passes(&keyed, &key), Some(true));
@@ -251,7 +250,7 @@ fn too_much_leaves_a_key_in_its_slot() {
         assert!(keyed.try_acquire(&key, 0).unwrap().is_granted());
         assert!(keyed.peek(&key, 3).is_err());
     }
-    assert!(keyed.bytes() < empty + 10_000, "{}", keyed.bytes() - empty);
+    assert!(keyed.bytes() < empty + 20_000, "{}", keyed.bytes() - empty);
 }
 
 /// A key with one position in all tables. Fresh keys that a table still holds depend on their
@@ -263,19 +262,16 @@ impl Key for Alike {
     type Id = HashedId;
 
     fn id(&self, _of_the_table: &Seeds) -> HashedId {
-        static SEEDS: LazyLock<Keyed<u64, Gcra>> = LazyLock::new(|| Keyed::new(bucket("1/s", 1)));
+        static SEEDS: LazyLock<Keyed<u64>> = LazyLock::new(|| Keyed::new(bucket("1/s", 1)));
         SEEDS.seeds().hashed(&self.0)
     }
 }
 
 /// Makes equal calls in batches on one table, and one by one on another. Returns the number of
 /// keys that each has in the end.
-fn compare_with_single_tries<K: Key, P: HasLockFree + Policy>(
-    policy: &P,
-    key_of: impl Fn(u64) -> K,
-) -> [usize; 2] {
+fn compare_with_single_tries<K: Key>(policy: AnyPolicy, key_of: impl Fn(u64) -> K) -> [usize; 2] {
     let mut random = Rng::with_seed(7);
-    let [many, one] = [(); 2].map(|()| table::<K, _>(policy.clone(), 500, Overflow::Refuse));
+    let [many, one] = [(); 2].map(|()| table::<K>(policy, 500, Overflow::Refuse));
     for round in 0..60_u64 {
         let attempts: Vec<(K, u64)> =
             (0..round).map(|_| (key_of(random.u64(..40)), random.u64(..4))).collect();
@@ -299,13 +295,14 @@ fn compare_with_single_tries<K: Key, P: HasLockFree + Policy>(
 /// A batch equals its tries one by one, in its results and in the keys that are evicted.
 #[test]
 fn a_batch_is_its_tries() {
-    fn each<P: HasLockFree + Policy>(policy: &P) {
+    fn each(policy: impl Into<AnyPolicy>) {
+        let policy = policy.into();
         let _ = compare_with_single_tries(policy, |key| key);
         let [many, one] = compare_with_single_tries(policy, Alike);
         assert_eq!(many, one, "{policy:?}");
     }
-    each(&bucket("3/s", 3));
-    each(&bucket("30000001/s", 3));
-    each(&rategate::SlidingLog::new(3, Duration::from_nanos(S)).compact());
-    each(&Concurrency::new(30));
+    each(bucket("3/s", 3));
+    each(bucket("30000001/s", 3));
+    each(rategate::SlidingLog::new(3, Duration::from_nanos(S)).compact());
+    each(Concurrency::new(30));
 }

@@ -15,7 +15,7 @@ use rategate_testkit::executor::{Task, play};
 /// A wait by key starts where the key's limiter would let it start, and is counted once.
 #[test]
 fn a_thread_waits_by_key() {
-    let (keyed, clock) = table::<str, _>(bucket("1/s", 1), 10, Overflow::Refuse);
+    let (keyed, clock) = table::<str>(bucket("1/s", 1), 10, Overflow::Refuse);
     let keyed = keyed.with_stats("keys", Detail::exact(), str::to_owned);
     let starts = [(); 3].map(|()| ns(keyed.acquire("a", 1).unwrap().released_at()));
     assert_eq!(starts, [0, S, 2 * S]);
@@ -38,14 +38,14 @@ fn clock_now(clock: &ManualClock) -> Duration {
 /// Each way in which a wait by key can fail keeps its own kind.
 #[test]
 fn a_wait_by_key_fails_by_kind() {
-    let (keyed, _) = table::<u64, _>(bucket("1/s", 1), 1, Overflow::Refuse);
+    let (keyed, _) = table::<u64>(bucket("1/s", 1), 1, Overflow::Refuse);
     assert_eq!(keyed.acquire(&1, 2).unwrap_err().kind(), ErrorKind::Never);
     assert!(keyed.acquire(&1, 1).is_ok());
     assert_eq!(keyed.acquire(&2, 1), Err(Error::Keyed(KeyedError::TableFull)));
     let limiter = keyed.limiter(&1).unwrap();
     limiter.close();
     assert_eq!(keyed.acquire(&1, 1).unwrap_err().kind(), ErrorKind::Closed);
-    let (never, _) = table::<u64, _>(bucket("never", 1), 1, Overflow::Refuse);
+    let (never, _) = table::<u64>(bucket("never", 1), 1, Overflow::Refuse);
     assert_eq!(never.acquire(&1, 1), Err(Error::Acquire(AcquireError::TimeCannotHelp)));
 }
 
@@ -54,7 +54,7 @@ fn a_wait_by_key_fails_by_kind() {
 #[test]
 fn tasks_wait_by_key() {
     let clock = ManualClock::stepped();
-    let keyed: Keyed<u64, Gcra, ManualClock> =
+    let keyed: Keyed<u64, ManualClock> =
         Keyed::with_clock(bucket("1/s", 1), Capacity::for_keys(10), clock.clone());
     assert_eq!(passes(&keyed, &1), Some(true));
     let start = |grant: Result<rategate::Grant, Error>| grant.map(|grant| ns(grant.promised_at()));
@@ -89,7 +89,7 @@ fn recovered_keys_are_evicted_and_no_others() {
         AnyPolicy::from(SlidingLog::new(1, second).compact()),
     ];
     for policy in policies {
-        let (keyed, clock) = table::<u64, _>(policy, 100, Overflow::Refuse);
+        let (keyed, clock) = table::<u64>(policy, 100, Overflow::Refuse);
         for key in 0..20 {
             clock.set(Duration::from_millis(1_000 + key * 100));
             assert_eq!(passes(&keyed, &key), Some(true));

@@ -7,23 +7,18 @@ use crate::world::{ManualTime, S, Task, Tasks, acquiring, explore, start};
 
 /// Returns a limit that begins with `first`. It grows by one for each
 /// operation that is served at the limit, and falls by one for each that is dropped.
-fn following(first: u32, time: &ManualTime) -> Tasks<AdaptiveConcurrency> {
+fn following(first: u32, time: &ManualTime) -> Tasks {
     by(Method::Aimd, first, time)
 }
 
-fn by(method: Method, first: u32, time: &ManualTime) -> Tasks<AdaptiveConcurrency> {
+fn by(method: Method, first: u32, time: &ManualTime) -> Tasks {
     let adaptation = Adaptation::new(Bounds::new(1, first, 2)).with_method(method);
     Tasks::with_clock(AdaptiveConcurrency::following(adaptation), time.clone())
 }
 
 /// Returns a limit by the knee of which a window lacks `missing` of its 32 operations, in the time
 /// that it lasts. Four of those in it were dropped, if any.
-fn at_the_knee(
-    first: u32,
-    missing: u64,
-    has_dropped: bool,
-    time: &ManualTime,
-) -> Tasks<AdaptiveConcurrency> {
+fn at_the_knee(first: u32, missing: u64, has_dropped: bool, time: &ManualTime) -> Tasks {
     let limiter = by(Method::Knee, first, time);
     for operation in 0..32 - missing {
         let permit = limiter.try_permit(1).unwrap().unwrap();
@@ -38,7 +33,7 @@ fn at_the_knee(
 }
 
 /// Checks that no caller waits, and that `in_flight` permits are all that are missing.
-fn adds_up(limiter: &Tasks<AdaptiveConcurrency>, in_flight: u64) {
+fn adds_up(limiter: &Tasks, in_flight: u64) {
     let limiter = limiter.limiter();
     assert_eq!(limiter.waiting(), Ok(0));
     let room = limiter.max_in_flight().unwrap().unwrap().saturating_sub(in_flight);

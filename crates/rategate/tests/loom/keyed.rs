@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use rategate::error::KeyedError;
 use rategate::keyed::{Capacity, HashedId, Hashing, Key, Overflow};
-use rategate::policy::HasLockFree;
-use rategate::{Decision, Gcra, Keyed, Rate};
+use rategate::{AnyPolicy, Decision, Gcra, Keyed, Rate};
 use rategate_core::span::whole_ns;
 
 use crate::world::{ManualTime, S, explore, start, window};
@@ -18,11 +17,11 @@ fn bucket(permits: u64, burst: u64) -> Gcra {
     Gcra::new(Rate::new(permits, Duration::from_nanos(S)).unwrap(), burst).unwrap()
 }
 
-fn table<K: Key + ?Sized, P: HasLockFree>(
-    policy: P,
+fn table<K: Key + ?Sized>(
+    policy: impl Into<AnyPolicy>,
     keys: usize,
     time: &ManualTime,
-) -> Keyed<K, P, ManualTime> {
+) -> Keyed<K, ManualTime> {
     let capacity = Capacity::for_keys(keys).or_else(Overflow::Refuse);
     Keyed::with_clock(policy, capacity, time.clone())
 }
@@ -36,7 +35,7 @@ enum Outcome {
     TableFull,
 }
 
-fn try_one<K: Key + ?Sized, P: HasLockFree>(table: &Keyed<K, P, ManualTime>, key: &K) -> Outcome {
+fn try_one<K: Key + ?Sized>(table: &Keyed<K, ManualTime>, key: &K) -> Outcome {
     match table.try_acquire(key, 1) {
         Ok(Decision::Granted(_)) => Outcome::Granted,
         Ok(Decision::Denied(denial)) => {
@@ -72,7 +71,7 @@ fn quick_a_slot_goes_to_another_key() {
         let keyed = table(bucket(1, 1), 1, time);
         assert_eq!(try_one(&keyed, &7_u64), Outcome::Granted);
         time.set(S + 1);
-        let twice = |keyed: &Keyed<u64, Gcra, ManualTime>, key| {
+        let twice = |keyed: &Keyed<u64, ManualTime>, key| {
             let [first, second] = [try_one(keyed, &key), try_one(keyed, &key)];
             assert!(!matches!(first, Outcome::Denied(_)), "{key}: nothing has been taken");
             let once_more =

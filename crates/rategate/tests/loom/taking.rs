@@ -12,9 +12,7 @@ use crate::world::{
 
 /// Returns a limiter of one permit in each `S`, which is taken, and a task that waits for the
 /// next.
-fn waiting(
-    time: &crate::world::ManualTime,
-) -> (Tasks<rategate::FixedWindow>, Task<crate::world::Ended>) {
+fn waiting(time: &crate::world::ManualTime) -> (Tasks, Task<crate::world::Ended>) {
     let limiter = Tasks::with_clock(window(1), time.clone());
     assert!(limiter.try_acquire(1).unwrap().is_granted());
     let task = acquiring(&limiter, 1).waiting();

@@ -1,6 +1,6 @@
 //! One timer for all tasks: its setting, its firing, and the service of the wait queue.
 
-use rategate::{AcquireError, FixedWindow, Grant};
+use rategate::{AcquireError, Grant};
 use rategate_core::span::whole_ns as ns;
 
 use crate::world::{
@@ -35,7 +35,7 @@ fn quick_a_thread_joins_while_the_timer_fires_twice() {
     explore(|time| after_a_task(time, |limiter| limiter.limiter().acquire(1).unwrap()));
 }
 
-fn after_a_task(time: &ManualTime, second: impl FnOnce(&Tasks<FixedWindow>) -> Grant + 'static) {
+fn after_a_task(time: &ManualTime, second: impl FnOnce(&Tasks) -> Grant + 'static) {
     let limiter = Tasks::with_clock(window(1), time.clone());
     assert!(limiter.try_acquire(1).unwrap().is_granted());
     let first = acquiring(&limiter, 1).waiting();

@@ -3,20 +3,19 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use rategate::Concurrency;
 use rategate_core::span::whole_ns as ns;
 
 use crate::world::{S, Task, Tasks, acquiring, at_once, explore, start, window};
 
 /// Returns a limiter whose permits are all taken.
-fn full(permits: u64, time: &crate::world::ManualTime) -> Tasks<Concurrency> {
+fn full(permits: u64, time: &crate::world::ManualTime) -> Tasks {
     let limiter = Tasks::with_clock(at_once(permits), time.clone());
     assert!(limiter.try_acquire(permits).unwrap().is_granted());
     limiter
 }
 
 /// Checks that there are no waiters, and that all permits are free once the last are released.
-fn adds_up(limiter: &Tasks<Concurrency>, last: u64, all: u64) {
+fn adds_up(limiter: &Tasks, last: u64, all: u64) {
     assert_eq!(limiter.limiter().waiting(), Ok(0));
     assert_eq!(limiter.limiter().remaining(), Ok(all - last));
     limiter.limiter().release(last).unwrap();
@@ -195,7 +194,7 @@ fn quick_the_newest_waker_is_called() {
 }
 
 /// A waker that uses the limiter, as an executor that polls in place would.
-struct PollingWaker(Tasks<Concurrency>, loom::sync::Mutex<Option<Task<()>>>);
+struct PollingWaker(Tasks, loom::sync::Mutex<Option<Task<()>>>);
 
 impl Wake for PollingWaker {
     fn wake(self: Arc<Self>) {

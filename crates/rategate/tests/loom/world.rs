@@ -11,7 +11,7 @@ use std::time::Duration;
 use loom::sync::atomic::AtomicU64;
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
-use rategate::policy::{Anchor, LimiterPolicy};
+use rategate::policy::Anchor;
 use rategate::wait::{CancelToken, Sleep, Timer, Wake};
 use rategate::{AcquireError, AsyncLimiter, Clock, Concurrency, FixedWindow, Grant};
 use rategate_core::span::whole_ns;
@@ -269,21 +269,19 @@ impl<T> Task<T> {
 pub(crate) type Ended = Result<Grant, AcquireError>;
 
 /// A limiter of a model.
-pub(crate) type Tasks<P> = AsyncLimiter<P, ManualTime>;
+pub(crate) type Tasks = AsyncLimiter<ManualTime>;
 
 /// Returns a task that waits for permits.
-pub(crate) fn acquiring<P>(limiter: &AsyncLimiter<P, ManualTime>, permits: u64) -> Task<Ended>
+pub(crate) fn acquiring(limiter: &AsyncLimiter<ManualTime>, permits: u64) -> Task<Ended>
 where
-    P: LimiterPolicy<Limit: Send + 'static> + 'static,
 {
     let limiter = limiter.clone();
     Task::new(async move { limiter.acquire(permits).await })
 }
 
 /// Returns a task that waits for one permit, up to a deadline.
-pub(crate) fn acquiring_within<P>(limiter: &AsyncLimiter<P, ManualTime>, ns: u64) -> Task<Ended>
+pub(crate) fn acquiring_within(limiter: &AsyncLimiter<ManualTime>, ns: u64) -> Task<Ended>
 where
-    P: LimiterPolicy<Limit: Send + 'static> + 'static,
 {
     let limiter = limiter.clone();
     Task::new(async move { limiter.acquire_within(1, Duration::from_nanos(ns)).await })

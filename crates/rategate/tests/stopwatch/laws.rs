@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use rategate::pace::Throttle;
-use rategate::policy::{HasLockFree, Mode};
-use rategate::{Clock, Gcra, Limiter, ManualClock, TwoTimeline};
+use rategate::policy::Mode;
+use rategate::{AllOf, Clock, Gcra, Limiter, ManualClock, TwoTimeline};
 use rategate_testkit::ns;
 use rategate_testkit::oracle::Grants;
 
@@ -13,7 +13,7 @@ const S: u64 = 1_000_000_000;
 
 /// Returns the permits that one caller takes within a second from a limit of 1000/s, where each
 /// sleep is late by a value from `late`.
-fn taken_in_a_second<P: HasLockFree>(policy: P, late: impl Fn(u64) -> u64 + Send + 'static) -> u64 {
+fn taken_in_a_second(policy: impl Into<AllOf>, late: impl Fn(u64) -> u64 + Send + 'static) -> u64 {
     let mut sleeps = 0;
     let clock = ManualClock::with_sleep(move |requested_ns| {
         sleeps += 1;

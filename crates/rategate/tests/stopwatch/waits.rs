@@ -6,15 +6,13 @@ use std::time::Duration;
 use rategate::distributed::Distributed;
 use rategate::store::MemoryStore;
 use rategate::wait::CancelToken;
-use rategate::{AllOf, AsyncLimiter, Gcra, Keyed, Limiter, Reservation, SlidingLog};
+use rategate::{AllOf, AsyncLimiter, Gcra, Keyed, Limiter, Reservation};
 use rategate_testkit::ns;
 use rategate_testkit::stopwatch::{WINDOW_NS, log, race};
 
 use crate::stopwatch::by_threads;
 
 const LONG: Duration = Duration::from_secs(60);
-
-type Log = SlidingLog;
 
 /// All calls of threads, at once.
 #[test]
@@ -52,7 +50,7 @@ fn classes() {
 #[test]
 fn limiters_of_keys() {
     race(1, |watch| {
-        let table: Keyed<str, SlidingLog> = Keyed::new(log());
+        let table: Keyed<str> = Keyed::new(log());
         let limiter = |_| table.limiter("key").unwrap();
         by_threads(watch, 12, limiter, |limiter| watch.took(&limiter.acquire(1).unwrap()));
     });
@@ -82,7 +80,7 @@ fn reservations() {
             |number| number % 2 == 0,
             |reserves| {
                 let reservation = reserves.then(|| limiter.reserve(1).unwrap());
-                let is_far = |reservation: &Reservation<Log>| {
+                let is_far = |reservation: &Reservation| {
                     ns(reservation.promised_at()) > ns(limiter.now()) + CLOSE_NS
                 };
                 let grant = match reservation.filter(is_far) {
@@ -121,7 +119,7 @@ mod tasks {
     #[test]
     fn tasks() {
         race(1, |watch| {
-            let limiter: AsyncLimiter<Log> = AsyncLimiter::new(log());
+            let limiter: AsyncLimiter = AsyncLimiter::new(log());
             by_tasks(watch, 32, |watch| {
                 let limiter = limiter.clone();
                 async move {
@@ -139,7 +137,7 @@ mod tasks {
     #[test]
     fn reservations_of_tasks() {
         race(1, |watch| {
-            let limiter: AsyncLimiter<Log> = AsyncLimiter::new(log());
+            let limiter: AsyncLimiter = AsyncLimiter::new(log());
             by_tasks(watch, 12, |watch| {
                 let limiter = limiter.clone();
                 async move {
@@ -184,7 +182,7 @@ mod tasks {
         use std::pin::Pin;
 
         race(1, |watch| {
-            let limiter: AsyncLimiter<Log> = AsyncLimiter::new(log());
+            let limiter: AsyncLimiter = AsyncLimiter::new(log());
             let limiter = AsyncLimiter::from(
                 limiter.limiter().clone().with_grace(Duration::from_nanos(WINDOW_NS / 10)),
             );

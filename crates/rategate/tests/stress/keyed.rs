@@ -9,8 +9,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use rategate::error::KeyedError;
 use rategate::keyed::{Capacity, Hashing, Overflow};
-use rategate::policy::{Concurrent, HasLockFree, Ledger};
-use rategate::{Clock, Decision, Gcra, Keyed, ManualClock, MonotonicClock, SlidingLog};
+use rategate::{AnyPolicy, Clock, Decision, Gcra, Keyed, ManualClock, MonotonicClock, SlidingLog};
 
 use super::{Law, MAX_GRANTS, Round, Start, US, bucket_law, gcra, log, log_law, next_of};
 
@@ -30,15 +29,13 @@ fn play<P, C>(
     clock: &C,
     step: impl Fn() + Sync,
 ) where
-    P: HasLockFree + Send + Sync,
-    P::State: Send,
+    P: Into<AnyPolicy> + Copy + Sync,
     C: Clock + Clone + Send + Sync,
-    Ledger<P>: Concurrent,
 {
     let origin_ns = clock.now_ns();
     let capacity = Capacity::for_keys(max_keys).or_else(Overflow::Refuse);
-    let keyed: Keyed<u64, P, C> =
-        Keyed::with_hashing(policies[0].clone(), capacity, Hashing::Fast, clock.clone());
+    let keyed: Keyed<u64, C> =
+        Keyed::with_hashing(policies[0], capacity, Hashing::Fast, clock.clone());
     let barrier = Barrier::new(usize::try_from(round.threads).unwrap());
     let per_thread: Vec<Starts> = thread::scope(|scope| {
         let threads: Vec<_> = (1..=round.threads)
@@ -71,9 +68,9 @@ fn play<P, C>(
 }
 
 /// Makes one random call. Most are single tries.
-fn act<P, C>(keyed: &Keyed<u64, P, C>, policies: &[P], random: &mut Rng, starts: &mut Starts)
+fn act<P, C>(keyed: &Keyed<u64, C>, policies: &[P], random: &mut Rng, starts: &mut Starts)
 where
-    P: HasLockFree,
+    P: Into<AnyPolicy> + Copy,
     C: Clock + Clone,
 {
     let key = random.u64(..KEYS);
@@ -106,7 +103,7 @@ where
         }
         10 => {
             if let Some(next) = next_of(policies, random) {
-                keyed.reconfigure(next.clone()).unwrap();
+                keyed.reconfigure(*next).unwrap();
             }
         }
         11..=30 => {

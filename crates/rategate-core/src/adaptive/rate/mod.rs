@@ -53,8 +53,8 @@ const FORGETS_NS: u64 = 600_000_000_000;
 ///
 /// ```
 /// use rategate_core::adaptive::{AdaptiveRate, Outcome};
+/// use rategate_core::any_policy::Member;
 /// use rategate_core::ledger::Ledger;
-/// use rategate_core::limit::Limit;
 /// use rategate_core::rate::Rate;
 /// use rategate_core::verdict::Verdict;
 ///
@@ -63,7 +63,8 @@ const FORGETS_NS: u64 = 600_000_000_000;
 /// let Verdict::Granted(grant) = limit.try_acquire(0, 1)? else { panic!("nothing is in use") };
 /// limit.release_with_outcome(1_000_000_000, &grant, 1, Outcome::Dropped);
 /// // One call a second was used, and seven tenths of that are less than the floor.
-/// assert_eq!(policy.rate(limit.state()), Rate::per_second(1));
+/// let Some(Member::AdaptiveRate(_, state)) = limit.limits().only() else { unreachable!() };
+/// assert_eq!(policy.rate(state), Rate::per_second(1));
 /// # Ok::<(), Box<dyn core::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,8 +18,8 @@ mod spaced;
 
 use self::average::Average;
 use self::spaced::Spaced;
+use super::LockFreeVerdict;
 use super::sync::{AtomicU64, Ordering};
-use super::{LockFree, LockFreeVerdict, OwnedLockFree};
 use crate::refund::RefundEpoch;
 use crate::two_timeline::{State, TwoTimeline};
 
@@ -37,8 +37,13 @@ pub struct Timelines {
     epoch: AtomicU64,
 }
 
-impl LockFree for Timelines {
-    fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> LockFreeVerdict {
+/// What any thread may do: see [`Fast`](super::Fast).
+impl Timelines {
+    pub(super) fn try_acquire(
+        &self,
+        read_ns: impl Fn() -> u64 + Copy,
+        permits: u64,
+    ) -> LockFreeVerdict {
         match self.try_briefly(read_ns, permits) {
             LockFreeVerdict::Sealed => self.try_fresh(read_ns, permits),
             verdict => verdict,
@@ -46,7 +51,11 @@ impl LockFree for Timelines {
     }
 
     #[inline]
-    fn try_briefly(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> LockFreeVerdict {
+    pub(super) fn try_briefly(
+        &self,
+        read_ns: impl Fn() -> u64 + Copy,
+        permits: u64,
+    ) -> LockFreeVerdict {
         if permits == 1 {
             self.average.try_cached(read_ns, self.epoch())
         } else {
@@ -54,16 +63,14 @@ impl LockFree for Timelines {
         }
     }
 
-    fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {
+    pub(super) fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {
         self.average.peek(now_ns, permits).or_else(|| self.spaced.peek(now_ns, permits))
     }
 
-    fn remaining(&self, now_ns: u64) -> Option<u64> {
+    pub(super) fn remaining(&self, now_ns: u64) -> Option<u64> {
         self.average.remaining(now_ns).or_else(|| self.spaced.remaining(now_ns))
     }
-}
 
-impl Timelines {
     /// Loads the refund epoch, before a grant.
     #[inline]
     fn epoch(&self) -> RefundEpoch {
@@ -81,19 +88,20 @@ impl Timelines {
     }
 }
 
-impl OwnedLockFree<TwoTimeline> for Timelines {
-    fn new(_policy: &TwoTimeline) -> Self {
+/// What only the thread with the ledger's lock does: see [`Fast`](super::Fast).
+impl Timelines {
+    pub(super) fn sealed() -> Self {
         let epoch = AtomicU64::new(RefundEpoch::UNKNOWN.bits());
         Self { average: Average::sealed(), spaced: Spaced::sealed(), epoch }
     }
 
-    fn seal(&self, policy: &TwoTimeline) -> Option<State> {
+    pub(super) fn seal(&self, policy: &TwoTimeline) -> Option<State> {
         let pace = policy.constant_pace()?;
         let (since_ns, plain) = self.average.seal(pace).or_else(|| self.spaced.seal(pace))?;
         Some(policy.state_of(since_ns, plain))
     }
 
-    fn open(&self, policy: &TwoTimeline, state: &State, now_ns: u64) -> bool {
+    pub(super) fn open(&self, policy: &TwoTimeline, state: &State, now_ns: u64) -> bool {
         let Some((pace, plain)) = policy.constant_pace().zip(policy.plain(state)) else {
             return false;
         };
@@ -101,7 +109,7 @@ impl OwnedLockFree<TwoTimeline> for Timelines {
             || self.spaced.open(policy, pace, plain, now_ns)
     }
 
-    fn change(
+    pub(super) fn change(
         &self,
         old: &TwoTimeline,
         new: &TwoTimeline,
@@ -110,7 +118,7 @@ impl OwnedLockFree<TwoTimeline> for Timelines {
         self.average.change(old, new, read_ns)
     }
 
-    fn note_epoch(&self, epoch: RefundEpoch) {
+    pub(super) fn note_epoch(&self, epoch: RefundEpoch) {
         self.epoch.store(epoch.bits(), Ordering::Release);
     }
 }

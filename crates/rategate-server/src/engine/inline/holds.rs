@@ -13,13 +13,12 @@ use super::{InlineLimit, Numbers};
 impl<N: InlineLimit, C: Clock + Clone> Numbers<N, C> {
     /// Holds permits of a key of the table for a time, where as many more as are spared would pass,
     /// or returns how long until they do.
-    #[expect(clippy::type_complexity, reason = "a decision, or what kept from it")]
     pub(in crate::engine) fn try_hold(
         &self,
         key: &[u8],
         (permits, spared): (u64, u64),
         ttl: Duration,
-    ) -> Result<Result<Hold<N::Policy, C>, Option<Duration>>, KeyedError>
+    ) -> Result<Result<Hold<C>, Option<Duration>>, KeyedError>
     where
         C: 'static,
     {

@@ -25,7 +25,7 @@ use std::sync::{Arc, PoisonError};
 use rategate::keyed::{Capacity, Hashing, Overflow};
 use rategate::policy::portable::RestoreContext;
 use rategate::snapshot::{SavedAt, SnapshotError};
-use rategate::{Clock, Keyed};
+use rategate::{AnyPolicy, Clock, Keyed};
 
 use super::{
     InlineLimit, InlineLimits, MAX_IDLE_NS, MIN_IDLE_NS, Numbers, PER_TABLE, PublishedLimits,
@@ -35,11 +35,11 @@ use crate::engine::error::EngineError;
 use crate::engine::snapshot::{NotRestored, TableError};
 
 /// A tier that can be assigned.
-type Tier<N, C> = (Table<N, C>, TierSlot);
+type Tier<C> = (Table<C>, TierSlot);
 
 impl<N: InlineLimit, C: Clock + Clone> InlineLimits<N, C> {
     /// Returns the tables in use, with the limits of their tiers.
-    pub(in crate::engine) fn in_use(&self) -> Vec<(Table<N, C>, Tiers)> {
+    pub(in crate::engine) fn in_use(&self) -> Vec<(Table<C>, Tiers)> {
         let retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
         let known = self.known.load_full();
         let of_table = |table: usize| {
@@ -63,7 +63,7 @@ impl<N: InlineLimit, C: Clock + Clone> InlineLimits<N, C> {
             let limit = N::of_words(words)?;
             Some((tier, limit, limit.policy().ok()?))
         });
-        let limits: Vec<(u8, N, N::Policy)> = limits.collect();
+        let limits: Vec<(u8, N, AnyPolicy)> = limits.collect();
         let is_retained = |limit| retired.iter().any(|numbers| numbers.limit == limit);
         let is_in_use = |limit| known.by_limit.contains_key(&limit) || is_retained(limit);
         let in_use = limits.iter().any(|(_, limit, _)| is_in_use(*limit));
@@ -85,7 +85,7 @@ impl<N: InlineLimit, C: Clock + Clone> InlineLimits<N, C> {
         } else {
             Err(SnapshotError::TableFull { keys: self.keys_per_table })
         };
-        let table: Table<N, C> = restored?;
+        let table: Table<C> = restored?;
         let mut next = known.copy();
         let (slot, named_ns) = (next.tables.len(), self.clock.now_ns());
         next.tables.push(table.clone());
@@ -150,8 +150,8 @@ impl<N: InlineLimit, C: Clock + Clone> InlineLimits<N, C> {
     fn unused_slot(
         &self,
         retired: &[Arc<Numbers<N, C>>],
-        policy: N::Policy,
-    ) -> Result<Option<Tier<N, C>>, EngineError> {
+        policy: AnyPolicy,
+    ) -> Result<Option<Tier<C>>, EngineError> {
         let known = self.known.load();
         let tables = known.tables.len();
         // Each limit has a tier of its own, so counting is enough to know that none is free.
@@ -178,7 +178,7 @@ impl<N: InlineLimit, C: Clock + Clone> InlineLimits<N, C> {
         &self,
         retired: &mut Vec<Arc<Numbers<N, C>>>,
         now_ns: u64,
-    ) -> Result<Tier<N, C>, EngineError> {
+    ) -> Result<Tier<C>, EngineError> {
         if let Some(slot) = self.reclaimable(retired, now_ns) {
             return Ok(slot);
         }
@@ -204,11 +204,7 @@ impl<N: InlineLimit, C: Clock + Clone> InlineLimits<N, C> {
     }
 
     /// Returns the tier of a retired limit that no thread references.
-    fn reclaimable(
-        &self,
-        retired: &mut Vec<Arc<Numbers<N, C>>>,
-        now_ns: u64,
-    ) -> Option<Tier<N, C>> {
+    fn reclaimable(&self, retired: &mut Vec<Arc<Numbers<N, C>>>, now_ns: u64) -> Option<Tier<C>> {
         // The absence of references also makes visible what the threads that had them did.
         let reclaimable = retired.extract_if(.., |numbers| Arc::get_mut(numbers).is_some());
         let mut reclaimable: Vec<_> = reclaimable.collect();
@@ -227,7 +223,7 @@ impl<N: InlineLimit, C: Clock + Clone> InlineLimits<N, C> {
         first.map(|numbers| (numbers.table.clone(), numbers.at))
     }
 
-    fn new_table(&self, policy: N::Policy) -> Result<Table<N, C>, EngineError> {
+    fn new_table(&self, policy: AnyPolicy) -> Result<Table<C>, EngineError> {
         let (tiers, clock) = ([policy; PER_TABLE], self.clock.clone());
         Keyed::with_tiers(tiers, tier_of, self.capacity(), Hashing::FloodSafe, clock)
             .map_err(EngineError::of)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rategate::charge::{Committed, Hold};
-use rategate::{AnyPolicy, Clock, FixedWindow, Gcra, Status};
+use rategate::{Clock, Status};
 use smallvec::SmallVec;
 
 use super::{Cost, End};
@@ -27,11 +27,11 @@ pub(in crate::engine) struct HeldItem<C: Clock> {
 
 /// Permits that a limit holds.
 pub(super) enum HeldPermits<C: Clock> {
-    Rule(Arc<Rule>, Hold<AnyPolicy, C>),
+    Rule(Arc<Rule>, Hold<C>),
     /// Of a limit that came with a call. It keeps its tier while it is named here, so it is dropped
     /// after the hold.
-    Bucket(Hold<Gcra, C>, Arc<Numbers<Inline, C>>),
-    Window(Hold<FixedWindow, C>, Arc<Numbers<UnitWindow, C>>),
+    Bucket(Hold<C>, Arc<Numbers<Inline, C>>),
+    Window(Hold<C>, Arc<Numbers<UnitWindow, C>>),
     /// In flight. The memory store of their rule holds and ends them.
     InFlight {
         rule: Arc<Rule>,
@@ -67,9 +67,9 @@ impl<C: Clock> HeldItem<C> {
     /// Returns the number of permits that it holds.
     pub(super) const fn permits(&self) -> u64 {
         match &self.held {
-            HeldPermits::Rule(_, hold) => hold.permits(),
-            HeldPermits::Bucket(hold, _) => hold.permits(),
-            HeldPermits::Window(hold, _) => hold.permits(),
+            HeldPermits::Rule(_, hold)
+            | HeldPermits::Bucket(hold, _)
+            | HeldPermits::Window(hold, _) => hold.permits(),
             HeldPermits::InFlight { permits, .. } => *permits,
         }
     }
@@ -77,9 +77,9 @@ impl<C: Clock> HeldItem<C> {
     /// Returns the instant at which it ends by itself, on the engine's clock.
     pub(super) const fn ends_at(&self) -> Duration {
         match &self.held {
-            HeldPermits::Rule(_, hold) => hold.ends_at(),
-            HeldPermits::Bucket(hold, _) => hold.ends_at(),
-            HeldPermits::Window(hold, _) => hold.ends_at(),
+            HeldPermits::Rule(_, hold)
+            | HeldPermits::Bucket(hold, _)
+            | HeldPermits::Window(hold, _) => hold.ends_at(),
             HeldPermits::InFlight { ends_at, .. } => *ends_at,
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rategate::charge::Hold;
 use rategate::error::{KeyedError, TryAllError};
 use rategate::keyed::{JointDecision, try_hold_all_with_status};
-use rategate::{AnyPolicy, Clock, Status};
+use rategate::{Clock, Status};
 use smallvec::SmallVec;
 
 use super::held_item::{HeldItem, HeldPermits};
@@ -128,7 +128,7 @@ impl<C: Clock + Clone + 'static> Part<'_, C> {
         TaskHold { task: self.task, item: HeldItem::new(self.origin, self.alone, held), status }
     }
 
-    fn of_rule(&self, hold: Hold<AnyPolicy, C>, status: Option<Status>) -> Option<TaskHold<C>> {
+    fn of_rule(&self, hold: Hold<C>, status: Option<Status>) -> Option<TaskHold<C>> {
         let rule = Arc::clone(&self.counts.ruled()?.rule);
         Some(self.held(HeldPermits::Rule(rule, hold), status))
     }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use rategate_core::concurrent::HasLockFree;
 use rategate_core::debt::Charged;
 use rategate_core::holds::{self, Committed, HoldVerdict};
 use rategate_core::verdict::Settled;
@@ -20,21 +19,21 @@ use crate::limiter::Limiter;
 use crate::status::Status;
 
 /// A hold or a denial.
-type HeldOrDenied<P, C> = Result<Hold<P, C>, Denial>;
+type HeldOrDenied<C> = Result<Hold<C>, Denial>;
 
 /// A hold or a denial, with the status of the limit after that.
-pub(in crate::keyed) type HeldWithStatus<P, C> = (HeldOrDenied<P, C>, Status);
+pub(in crate::keyed) type HeldWithStatus<C> = (HeldOrDenied<C>, Status);
 
 /// The end of a hold in a table.
-enum Ended<B, P: HasLockFree, C> {
+enum Ended<B, C> {
     Here(Committed, B),
     /// The key has a limiter, which keeps the hold.
-    Delegate(Limiter<P, C>),
+    Delegate(Limiter<C>),
     /// The key is unknown, or there is no capacity for it.
     Gone,
 }
 
-impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C>
+impl<I: Id, C: Clock + Clone> Table<I, C>
 where
     Self: Send + Sync + 'static,
 {
@@ -43,8 +42,8 @@ where
         location: &KeyLocation<I>,
         permits: u64,
         ttl_ns: u64,
-    ) -> Result<HeldOrDenied<P, C>, KeyedError> {
-        let of = |limiter: &Limiter<P, C>| Ok((limiter.try_hold_ns(permits, ttl_ns)?, ()));
+    ) -> Result<HeldOrDenied<C>, KeyedError> {
+        let of = |limiter: &Limiter<C>| Ok((limiter.try_hold_ns(permits, ttl_ns)?, ()));
         Ok(self.hold::<()>(location, (permits, ttl_ns), of)?.0)
     }
 
@@ -53,7 +52,7 @@ where
         location: &KeyLocation<I>,
         permits: u64,
         ttl_ns: u64,
-    ) -> Result<HeldWithStatus<P, C>, KeyedError> {
+    ) -> Result<HeldWithStatus<C>, KeyedError> {
         self.hold::<Status>(location, (permits, ttl_ns), |limiter| {
             Ok((limiter.try_hold_ns(permits, ttl_ns)?, limiter.status()?))
         })
@@ -63,8 +62,8 @@ where
         self: &Arc<Self>,
         location: &KeyLocation<I>,
         (permits, ttl_ns): (u64, u64),
-        of: impl Fn(&Limiter<P, C>) -> Result<(HeldOrDenied<P, C>, B), KeyedError>,
-    ) -> Result<(HeldOrDenied<P, C>, B), KeyedError> {
+        of: impl Fn(&Limiter<C>) -> Result<(HeldOrDenied<C>, B), KeyedError>,
+    ) -> Result<(HeldOrDenied<C>, B), KeyedError> {
         match self.section(location, |section| section.try_hold::<B>(permits, ttl_ns))?? {
             SectionResult::Here((verdict, projection)) => {
                 let held = match verdict {
@@ -82,13 +81,13 @@ where
     }
 }
 
-impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
+impl<I: Id, C: Clock + Clone> Table<I, C> {
     fn end_hold<B: Projection>(
         &self,
         location: &KeyLocation<I>,
         hold: holds::Hold,
         actual: u64,
-    ) -> Ended<B, P, C> {
+    ) -> Ended<B, C> {
         let debt = self.debt_terms();
         let ended =
             self.section_in_order(location, |section| section.commit::<B>(hold, actual, debt));
@@ -131,7 +130,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
     }
 }
 
-impl<I: Id, P: HasLockFree, C: Clock + Clone> KeysWithHolds for Table<I, P, C>
+impl<I: Id, C: Clock + Clone> KeysWithHolds for Table<I, C>
 where
     Self: Send + Sync,
 {

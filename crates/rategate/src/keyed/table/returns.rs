@@ -2,9 +2,8 @@
 
 use std::sync::OnceLock;
 
-use rategate_core::concurrent::HasLockFree;
 use rategate_core::debt::{Charged, Debt};
-use rategate_core::limit::Limit;
+use rategate_core::ledger::Ledger;
 use rategate_core::verdict::Settled;
 
 use crate::clock::Clock;
@@ -12,14 +11,14 @@ use crate::decision::Grant;
 use crate::error::Closed;
 use crate::keyed::error::KeyedError;
 use crate::keyed::key::Id;
-use crate::keyed::projection::{Projection, View};
+use crate::keyed::projection::Projection;
 use crate::keyed::section::{KeyLocation, KeySection, SectionResult};
 use crate::limiter::Limiter;
 use crate::sync::Ordering;
 
 use super::{Table, tier_word};
 
-impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
+impl<I: Id, C: Clock + Clone> Table<I, C> {
     pub(in crate::keyed) fn credit(
         &self,
         location: &KeyLocation<I>,
@@ -33,7 +32,7 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
     }
 
     pub(in crate::keyed) fn reset(&self, location: &KeyLocation<I>) -> Result<bool, KeyedError> {
-        match self.section(location, |section: &mut KeySection<'_, I, P, C>| section.reset())? {
+        match self.section(location, |section: &mut KeySection<'_, I, C>| section.reset())? {
             SectionResult::Here(was_used) => Ok(was_used),
             SectionResult::Delegate(limiter) => Ok(limiter.reset()?),
             SectionResult::TableFull | SectionResult::NoBytes => Err(self.table_full()),
@@ -94,10 +93,10 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
                     return Ok(B::of_charge(shared, permits, debt)?);
                 }
                 // Unlimited keys are not counted.
-                let (policy, now_ns) = (self.policy(location.tier)?, self.clock.now_ns());
-                let mut fresh = policy.fresh(now_ns);
+                let now_ns = self.clock.now_ns();
+                let fresh = Ledger::new(self.policy(location.tier)?, now_ns);
                 let charged = Charged { booked: 0, forgiven: permits, debt: 0 };
-                let projection = B::of(&View::State(&policy, &mut fresh), now_ns);
+                let projection = B::of(&fresh, now_ns);
                 Ok(projection.with_charged(charged))
             }
         }
@@ -130,8 +129,8 @@ impl<I: Id, P: HasLockFree, C: Clock + Clone> Table<I, P, C> {
     pub(in crate::keyed) fn on_flight(
         &self,
         location: &KeyLocation<I>,
-        act: impl FnOnce(&mut dyn Limit, u64) -> bool,
-        on_limiter: impl FnOnce(&Limiter<P, C>) -> Result<bool, Closed>,
+        act: impl FnOnce(&mut Ledger, u64) -> bool,
+        on_limiter: impl FnOnce(&Limiter<C>) -> Result<bool, Closed>,
     ) -> Result<bool, KeyedError> {
         let (counts, is_known) = match self.section(location, |section| section.on_flight(act))? {
             SectionResult::Here(counted) => counted,

@@ -2,8 +2,6 @@
 
 use std::sync::PoisonError;
 
-use rategate_core::concurrent::HasLockFree;
-
 use crate::clock::Clock;
 use crate::keyed::capacity::Capacity;
 use crate::keyed::key::Id;
@@ -12,7 +10,7 @@ use crate::sync::Ordering;
 
 use super::Table;
 
-impl<I: Id, P: HasLockFree, C: Clock> Table<I, P, C> {
+impl<I: Id, C: Clock> Table<I, C> {
     pub(in crate::keyed) fn keys(&self) -> usize {
         usize::try_from(self.tally.keys.0.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
     }

@@ -3,11 +3,9 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use rategate_core::any_policy::AnyPolicy;
 use rategate_core::debt::{Charged, Debt};
-use rategate_core::holds::{Committed, Hold, Holding};
+use rategate_core::holds::{Committed, Hold};
 use rategate_core::ledger::Ledger;
-use rategate_core::limit::Limit;
 use rategate_core::refund::RefundEpoch;
 use rategate_core::verdict::{Grant, Settled, Ticket};
 
@@ -27,7 +25,7 @@ pub(super) struct State {
 #[expect(clippy::large_enum_variant, reason = "a store has few leases, and paths to a box cost")]
 #[derive(Clone, Debug)]
 enum Live {
-    Paced(Ledger<AnyPolicy>),
+    Paced(Ledger),
     Held(Leases),
 }
 
@@ -71,7 +69,9 @@ impl State {
     pub(super) fn is_of(&self, limit: &Labelled) -> bool {
         let same_kind = match (&self.live, limit.policy()) {
             (Live::Held(_), None) => true,
-            (Live::Paced(ledger), Some(policy)) => policy.can_follow(ledger.policy()).is_ok(),
+            (Live::Paced(ledger), Some(policy)) => {
+                ledger.policies().map(|in_force| in_force.tag()).eq([policy.tag()])
+            }
             _ => false,
         };
         same_kind && self.label == limit.label
@@ -80,7 +80,7 @@ impl State {
     /// Returns `true` if the state is governed by the numbers of this limit.
     pub(super) fn has_numbers_of(&self, limit: &Labelled) -> bool {
         match (&self.live, limit.policy()) {
-            (Live::Paced(ledger), Some(policy)) => *ledger.policy() == policy,
+            (Live::Paced(ledger), Some(policy)) => ledger.policies().eq([policy]),
             // Leases are only counted, and the counting caller supplies the maximum.
             _ => true,
         }
@@ -89,7 +89,8 @@ impl State {
     /// Carries the state over to the numbers of this limit.
     pub(super) fn follow(&mut self, limit: &Labelled, now_ns: u64) {
         if let (Live::Paced(ledger), Some(policy)) = (&mut self.live, limit.policy()) {
-            ledger.reconfigure(now_ns, policy);
+            // The kind is the same.
+            let _ = ledger.reconfigure(now_ns, policy);
         }
     }
 

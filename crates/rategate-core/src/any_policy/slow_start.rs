@@ -59,7 +59,6 @@
 //!
 //! use rategate_core::gcra::Gcra;
 //! use rategate_core::ledger::Ledger;
-//! use rategate_core::limit::Limit;
 //! use rategate_core::slow_start::SlowStart;
 //! use rategate_core::verdict::Verdict;
 //!
@@ -81,7 +80,8 @@ use core::num::NonZeroU64;
 use core::time::Duration;
 
 use self::ramp::Ramp;
-pub use self::timed::Timed;
+use self::timed::Timed;
+use crate::any_policy::{AnyPolicy, Member};
 use crate::debt::{Charge, Charged};
 use crate::error::LimitError;
 use crate::policy::{Policy, Taken};
@@ -93,16 +93,16 @@ use crate::verdict::{Opening, Refusal};
 /// A limit, and the period in which it reaches its rate: after its first permit, or after its
 /// creation for [schedules and pools](self#contract).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlowStart<P> {
-    policy: P,
+pub struct SlowStart {
+    policy: Timed,
     period_ns: NonZeroU64,
     first: Share,
 }
 
 /// The state of the limit inside, by its own clock, and the ramp that the clock follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State<S> {
-    inner: S,
+pub struct State {
+    inner: Member,
     /// `None` before the first permit.
     ramp: Option<Ramp>,
     /// The instant from which the limit inside is full if no permit is taken, as of the newest one.
@@ -110,23 +110,22 @@ pub struct State<S> {
     full_ns: u64,
 }
 
-impl<P: Timed> SlowStart<P> {
+impl SlowStart {
     /// Creates a limit that begins at a tenth of the rate of `policy`, and reaches it after
     /// `period`.
     ///
     /// # Errors
     ///
-    /// [`LimitError::ZeroPeriod`], [`LimitError::PeriodTooLong`], or [`LimitError::WindowOnClock`]
-    /// for a fixed window on the clock's grid.
-    pub fn new(policy: P, period: Duration) -> Result<Self, LimitError> {
-        policy.check_timed()?;
+    /// [`LimitError::NotTimed`] for a policy whose permits do not come with time,
+    /// [`LimitError::WindowOnClock`] for a fixed window on the clock's grid,
+    /// [`LimitError::ZeroPeriod`], or [`LimitError::PeriodTooLong`].
+    pub fn new(policy: impl Into<AnyPolicy>, period: Duration) -> Result<Self, LimitError> {
+        let policy = Timed::new(policy.into())?;
         let period_ns = exact_ns(period).ok_or(LimitError::PeriodTooLong)?;
         let period_ns = NonZeroU64::new(period_ns).ok_or(LimitError::ZeroPeriod)?;
         Ok(Self { policy, period_ns, first: Share::TENTH })
     }
-}
 
-impl<P> SlowStart<P> {
     /// Begins at this share of the rate; 10 % by default. With all of it there is no slow start.
     #[must_use]
     pub const fn with_first_share(mut self, share: Share) -> Self {
@@ -136,8 +135,8 @@ impl<P> SlowStart<P> {
 
     /// Returns the limit inside.
     #[must_use]
-    pub const fn policy(&self) -> &P {
-        &self.policy
+    pub const fn policy(&self) -> AnyPolicy {
+        self.policy.any()
     }
 
     /// Returns the period in which the limit reaches its rate, in nanoseconds.
@@ -153,16 +152,16 @@ impl<P> SlowStart<P> {
     }
 }
 
-impl<P: Timed> SlowStart<P> {
+impl SlowStart {
     /// Returns the factor on the rate at `now_ns`, in millionths and rounded down: a million after
     /// the ramp, and the first share of it for a limit whose next permit begins one.
     #[must_use]
-    pub fn factor_millionths(&self, state: &State<P::State>, now_ns: u64) -> u64 {
+    pub fn factor_millionths(&self, state: &State, now_ns: u64) -> u64 {
         self.read(state, now_ns, |_, ramp| ramp.millionths(now_ns))
     }
 
     /// Returns the ramp that the clock follows at `at_ns`, or `None` if a permit then begins one.
-    fn ramp_at(&self, state: &State<P::State>, at_ns: u64) -> Option<Ramp> {
+    fn ramp_at(&self, state: &State, at_ns: u64) -> Option<Ramp> {
         let has_rested = self.rested_ns(state).is_some_and(|rested_ns| rested_ns <= at_ns);
         state.ramp.filter(|_| !has_rested)
     }
@@ -172,31 +171,26 @@ impl<P: Timed> SlowStart<P> {
     ///
     /// It counts from full recovery. The time before that is no rest: a slow limit in full use has
     /// only such gaps.
-    fn rested_ns(&self, state: &State<P::State>) -> Option<u64> {
-        self.policy.fresh_at_ns(&state.inner)?;
+    fn rested_ns(&self, state: &State) -> Option<u64> {
+        state.inner.fresh_at_ns()?;
         state.full_ns.checked_add(self.period_ns())
     }
 
     /// Returns the instant, not before `from_ns`, from which the limit inside is full. A schedule,
     /// of which no time makes a fresh one, has none.
-    fn full_ns(&self, inner: &P::State, ramp: Ramp, from_ns: u64) -> u64 {
-        self.policy.fresh_at_ns(inner).map_or(from_ns, |full_ns| ramp.outer_ns(full_ns, from_ns))
+    fn full_ns(inner: &Member, ramp: Ramp, from_ns: u64) -> u64 {
+        inner.fresh_at_ns().map_or(from_ns, |full_ns| ramp.outer_ns(full_ns, from_ns))
     }
 
     /// Returns the limit inside and its ramp, as a permit at `at_ns` begins both.
-    fn begun(&self, at_ns: u64) -> (P::State, Ramp) {
+    fn begun(&self, at_ns: u64) -> (Member, Ramp) {
         let ramp = Ramp::from(at_ns, self.period_ns, self.first);
-        (self.policy.fresh(ramp.inner_ns(at_ns)), ramp)
+        (Member::fresh(self.policy(), ramp.inner_ns(at_ns)), ramp)
     }
 
     /// Reads the limit inside as a permit at `at_ns` would find it. Nothing is written, so the
     /// ramp does not begin.
-    fn read<T>(
-        &self,
-        state: &State<P::State>,
-        at_ns: u64,
-        read: impl FnOnce(&P::State, Ramp) -> T,
-    ) -> T {
+    fn read<T>(&self, state: &State, at_ns: u64, read: impl FnOnce(&Member, Ramp) -> T) -> T {
         if let Some(ramp) = self.ramp_at(state, at_ns) {
             return read(&state.inner, ramp);
         }
@@ -205,12 +199,12 @@ impl<P: Timed> SlowStart<P> {
     }
 }
 
-impl<P: Timed> Policy for SlowStart<P> {
-    type State = State<P::State>;
+impl Policy for SlowStart {
+    type State = State;
 
-    fn fresh(&self, now_ns: u64) -> State<P::State> {
-        let inner = self.policy.fresh(now_ns);
-        if self.policy.is_as_fresh(&inner, now_ns) {
+    fn fresh(&self, now_ns: u64) -> State {
+        let inner = Member::fresh(self.policy(), now_ns);
+        if inner.is_as_fresh(now_ns) {
             return State { inner, ramp: None, full_ns: now_ns };
         }
         let (inner, ramp) = self.begun(now_ns);
@@ -219,14 +213,14 @@ impl<P: Timed> Policy for SlowStart<P> {
 
     fn opening(
         &self,
-        state: &State<P::State>,
+        state: &State,
         from_ns: u64,
         permits: NonZeroU64,
     ) -> Result<Opening, Refusal> {
         self.read(state, from_ns, |inner, ramp| {
             let inner_from_ns = ramp.inner_ns(from_ns);
             let lead_ns = inner_from_ns.saturating_sub(from_ns);
-            let opening = self.policy.opening(inner, inner_from_ns, permits);
+            let opening = inner.opening(inner_from_ns, permits);
             let opening = opening.map_err(|refusal| refusal.seen_from(lead_ns))?;
             let start_ns = ramp.outer_ns(opening.start_ns, from_ns);
             let opens_ns = match opening.opens_ns {
@@ -246,39 +240,39 @@ impl<P: Timed> Policy for SlowStart<P> {
     }
 
     fn keeps_schedule(&self) -> bool {
-        self.policy.keeps_schedule()
+        self.policy().keeps_schedule()
     }
 
-    fn take(&self, state: &mut State<P::State>, grant: Taken) {
+    fn take(&self, state: &mut State, grant: Taken) {
         let ramp = self.ramp_at(state, grant.start_ns).unwrap_or_else(|| {
             let (inner, ramp) = self.begun(grant.start_ns);
             state.inner = inner;
             ramp
         });
-        self.policy.take(&mut state.inner, ramp.taken(grant));
+        state.inner.take(ramp.taken(grant));
         state.ramp = Some(ramp);
-        state.full_ns = self.full_ns(&state.inner, ramp, grant.start_ns);
+        state.full_ns = Self::full_ns(&state.inner, ramp, grant.start_ns);
     }
 
-    fn remaining(&self, state: &State<P::State>, now_ns: u64) -> u64 {
-        self.read(state, now_ns, |inner, ramp| self.policy.remaining(inner, ramp.inner_ns(now_ns)))
+    fn remaining(&self, state: &State, now_ns: u64) -> u64 {
+        self.read(state, now_ns, |inner, ramp| inner.remaining(ramp.inner_ns(now_ns)))
     }
 
     /// Returns the end of the rest after which a permit begins a ramp.
-    fn fresh_at_ns(&self, state: &State<P::State>) -> Option<u64> {
+    fn fresh_at_ns(&self, state: &State) -> Option<u64> {
         if state.ramp.is_none() { Some(0) } else { self.rested_ns(state) }
     }
 
-    fn heap_bytes(&self, state: &State<P::State>) -> usize {
-        self.policy.heap_bytes(&state.inner)
+    fn heap_bytes(&self, state: &State) -> usize {
+        state.inner.heap_bytes()
     }
 
     /// Carries the limit inside over, by its clock. The ramp goes on as it began.
-    fn rebase(&self, state: &mut State<P::State>, old: &Self, now_ns: u64) {
+    fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {
         match old.ramp_at(state, now_ns) {
             Some(ramp) => {
-                self.policy.rebase(&mut state.inner, &old.policy, ramp.inner_ns(now_ns));
-                let full_ns = self.full_ns(&state.inner, ramp, now_ns);
+                state.inner.change(self.policy(), ramp.inner_ns(now_ns));
+                let full_ns = Self::full_ns(&state.inner, ramp, now_ns);
                 // One that is full has been so since the instant known, at the latest since now.
                 state.full_ns = if full_ns > now_ns { full_ns } else { state.full_ns.min(now_ns) };
             }
@@ -288,47 +282,43 @@ impl<P: Timed> Policy for SlowStart<P> {
 
     /// Returns the slack of the limit inside, which a ramp could only lengthen.
     fn slack_ns(&self) -> u64 {
-        self.policy.slack_ns()
+        self.policy().slack_ns()
     }
 
-    fn refill(&self, state: &mut State<P::State>, now_ns: u64, permits: u64) -> bool {
-        state.ramp.is_some_and(|ramp| {
-            self.policy.refill(&mut state.inner, ramp.inner_ns(now_ns), permits)
-        })
+    fn refill(&self, state: &mut State, now_ns: u64, permits: u64) -> bool {
+        state.ramp.is_some_and(|ramp| state.inner.refill(ramp.inner_ns(now_ns), permits))
     }
 
     /// Returns the instant by the clock inside, by which a refund is judged. Never before the true
     /// one, it takes nothing from other limits of which the earliest instant counts.
-    fn busy_until_ns(&self, state: &State<P::State>, grant: Taken) -> u64 {
-        self.read(state, grant.start_ns, |inner, ramp| {
-            self.policy.busy_until_ns(inner, ramp.taken(grant))
-        })
+    fn busy_until_ns(&self, state: &State, grant: Taken) -> u64 {
+        self.read(state, grant.start_ns, |inner, ramp| inner.busy_until_ns(ramp.taken(grant)))
     }
 
     /// Takes back permits of the present ramp. Those of an earlier one had been made up for before
     /// this one began.
-    fn refund(&self, state: &mut State<P::State>, refund: Refund) -> u64 {
+    fn refund(&self, state: &mut State, refund: Refund) -> u64 {
         self.ramp_at(state, refund.now_ns).map_or(0, |ramp| {
             let now_ns = ramp.inner_ns(refund.now_ns);
             let start_ns = ramp.inner_ns(refund.start_ns);
-            self.policy.refund(&mut state.inner, Refund { now_ns, start_ns, ..refund })
+            state.inner.refund(Refund { now_ns, start_ns, ..refund })
         })
     }
 
     /// Credits the limit inside. One whose next permit begins a ramp is full.
-    fn credit(&self, state: &mut State<P::State>, now_ns: u64, permits: u64) -> u64 {
+    fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
         self.ramp_at(state, now_ns)
-            .map_or(0, |ramp| self.policy.credit(&mut state.inner, ramp.inner_ns(now_ns), permits))
+            .map_or(0, |ramp| state.inner.credit(ramp.inner_ns(now_ns), permits))
     }
 
     /// Charges the limit inside. A charge begins a ramp as a grant does.
-    fn charge(&self, state: &mut State<P::State>, charge: Charge) -> Option<Charged> {
+    fn charge(&self, state: &mut State, charge: Charge) -> Option<Charged> {
         let now_ns = charge.now_ns;
         let (charged, ramp) = if let Some(ramp) = self.ramp_at(state, now_ns) {
-            (self.policy.charge(&mut state.inner, ramp.charge(charge))?, ramp)
+            (state.inner.charge(ramp.charge(charge))?, ramp)
         } else {
             let (mut inner, ramp) = self.begun(now_ns);
-            let charged = self.policy.charge(&mut inner, ramp.charge(charge))?;
+            let charged = inner.charge(ramp.charge(charge))?;
             if charged.booked > 0 {
                 state.inner = inner;
             }
@@ -336,18 +326,18 @@ impl<P: Timed> Policy for SlowStart<P> {
         };
         if charged.booked > 0 {
             state.ramp = Some(ramp);
-            state.full_ns = self.full_ns(&state.inner, ramp, now_ns);
+            state.full_ns = Self::full_ns(&state.inner, ramp, now_ns);
         }
         Some(charged)
     }
 
-    fn debt(&self, state: &State<P::State>, now_ns: u64) -> u64 {
-        self.read(state, now_ns, |inner, ramp| self.policy.debt(inner, ramp.inner_ns(now_ns)))
+    fn debt(&self, state: &State, now_ns: u64) -> u64 {
+        self.read(state, now_ns, |inner, ramp| inner.debt(ramp.inner_ns(now_ns)))
     }
 
-    fn debt_ends_ns(&self, state: &State<P::State>, from_ns: u64) -> Option<u64> {
+    fn debt_ends_ns(&self, state: &State, from_ns: u64) -> Option<u64> {
         self.read(state, from_ns, |inner, ramp| {
-            let ends_ns = self.policy.debt_ends_ns(inner, ramp.inner_ns(from_ns))?;
+            let ends_ns = inner.debt_ends_ns(ramp.inner_ns(from_ns))?;
             Some(ramp.outer_ns(ends_ns, from_ns))
         })
     }

@@ -9,7 +9,7 @@
 //!
 //! A bucket's state is its TAT with its fraction; a fixed window's is its grid and its count. A
 //! try copies all of it and confirms that the copy is whole. Then it consults the same policies
-//! as the ledgers do. The decisions are therefore the ledgers' to the nanosecond, including
+//! as the ledger does. The decisions are therefore the ledger's to the nanosecond, including
 //! `remaining` and the permits that can be refunded later.
 //!
 //! # Who writes what, and why it suffices
@@ -18,27 +18,22 @@
 //! from none. The swap linearises it. A denial linearises at the second load of the word, which
 //! comes after the reading of the clock.
 //!
-//! The clock is clamped as in [`AllOfLedger`]: a reading older than the newest start counts as that
+//! The clock is clamped as in the ledger: a reading older than the newest start counts as that
 //! start, and the grant reports it. Windows of a grid are therefore counted correctly for any
 //! disorder of the readings.
 //!
 //! # Contract
 //!
-//! That of [`all_of`](crate::all_of), for one to [`MAX_LIMITS`] token buckets and fixed windows.
+//! That of [`all_of`](crate::all_of), for two to [`MAX_LIMITS`] token buckets and fixed windows.
 //! Other policies, rates `never` and `unlimited`, and states beyond the end of the clock stay
-//! with the ledgers. So do tries that find none of the 16 slots free.
+//! with the ledger. So do tries that find none of the 16 slots free.
 
-use core::convert::Infallible;
-use core::fmt;
 use core::num::NonZeroU64;
 
 use super::cell::{Cell, Copied, Replaced, Words};
-use super::{Concurrent, Leftover, LockFree, LockFreeVerdict};
-use crate::agree;
-use crate::all_of::AllOfLedger;
-use crate::any_policy::AnyPolicy;
+use super::{Leftover, LockFreeVerdict};
 use crate::compact::{Compact, Kind, WORDS};
-use crate::error::LimitError;
+use crate::members::{self, Members};
 use crate::policy::Taken;
 use crate::refund::RefundEpoch;
 use crate::verdict::{Opening, Refusal};
@@ -51,7 +46,7 @@ type Row<const L: usize> = Words<L, WORDS>;
 
 /// Several limits that threads share without a lock.
 #[derive(Debug)]
-pub struct Bundle {
+pub struct Several {
     /// The kind of each limit. Neither the kinds nor their number ever changes.
     kinds: [Kind; MAX_LIMITS],
     count: usize,
@@ -69,7 +64,7 @@ struct Moment<const L: usize> {
 impl<const L: usize> Moment<L> {
     #[inline]
     fn opening(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
-        agree::opening(&self.limits, now_ns, now_ns, permits)
+        members::opening(&self.limits, now_ns, |limit, from_ns| limit.opening(from_ns, permits))
     }
 
     #[inline]
@@ -98,19 +93,21 @@ impl<const L: usize> Moment<L> {
     }
 }
 
-impl Bundle {
-    /// Returns a sealed bundle, with slots allocated only if it can hold `policies`.
-    fn sealed<'a>(policies: impl Iterator<Item = &'a AnyPolicy>) -> Self {
-        let mut kinds = [Kind::Bucket; MAX_LIMITS];
-        let (mut count, mut fit) = (0_usize, true);
-        for policy in policies {
-            match (Kind::of(policy), kinds.get_mut(count)) {
-                (Some(kind), Some(slot)) => *slot = kind,
-                _ => fit = false,
-            }
+impl Several {
+    /// Returns a sealed form, if it can hold these limits.
+    pub(super) fn sealed(limits: &Members) -> Option<Self> {
+        let (mut kinds, mut count) = ([Kind::Bucket; MAX_LIMITS], 0_usize);
+        for policy in limits.policies() {
+            *kinds.get_mut(count)? = Kind::of(&policy)?;
             count = count.saturating_add(1);
         }
-        Self { kinds, count, cell: Cell::sealed(fit && count > 0) }
+        (count > 1).then(|| Self { kinds, count, cell: Cell::sealed() })
+    }
+
+    /// Returns `true` if the limits are of these kinds.
+    pub(super) fn is_of(&self, limits: &Members) -> bool {
+        let kinds = self.kinds.iter().take(self.count).map(|&kind| Some(kind));
+        kinds.eq(limits.policies().map(|policy| Kind::of(&policy)))
     }
 
     /// Returns the limits that a whole copy describes.
@@ -189,31 +186,32 @@ impl Bundle {
 }
 
 /// The number of limits is a constant in each call, so a try copies only the limits in use.
-impl LockFree for Bundle {
+impl Several {
     #[inline]
-    fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> LockFreeVerdict {
+    pub(super) fn try_acquire(
+        &self,
+        read_ns: impl Fn() -> u64 + Copy,
+        permits: u64,
+    ) -> LockFreeVerdict {
         let Some(permits) = NonZeroU64::new(permits) else { return LockFreeVerdict::Sealed };
         match self.count {
-            1 => self.try_all::<1>(read_ns, permits),
             2 => self.try_all::<2>(read_ns, permits),
             3 => self.try_all::<3>(read_ns, permits),
             _ => self.try_all::<MAX_LIMITS>(read_ns, permits),
         }
     }
 
-    fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {
+    pub(super) fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {
         let permits = NonZeroU64::new(permits)?;
         match self.count {
-            1 => self.peek_all::<1>(now_ns, permits),
             2 => self.peek_all::<2>(now_ns, permits),
             3 => self.peek_all::<3>(now_ns, permits),
             _ => self.peek_all::<MAX_LIMITS>(now_ns, permits),
         }
     }
 
-    fn remaining(&self, now_ns: u64) -> Option<u64> {
+    pub(super) fn remaining(&self, now_ns: u64) -> Option<u64> {
         match self.count {
-            1 => self.left_in_all::<1>(now_ns),
             2 => self.left_in_all::<2>(now_ns),
             3 => self.left_in_all::<3>(now_ns),
             _ => self.left_in_all::<MAX_LIMITS>(now_ns),
@@ -221,70 +219,25 @@ impl LockFree for Bundle {
     }
 }
 
-impl Concurrent for AllOfLedger {
-    type LockFree = Bundle;
-    /// No seed: several ledgers are kept as they are.
-    type Seed = Infallible;
-
-    fn seed(&self, _lock_free: &Self::LockFree) -> Option<Infallible> {
-        None
+/// What only the thread with the ledger's lock does: see [`Fast`](super::Fast).
+impl Several {
+    pub(super) fn seal(&self) -> Option<(Members, u64)> {
+        let Moment { latest_ns, limits, .. } = self.moment::<MAX_LIMITS>(&self.cell.seal()?);
+        Some((limits.iter().take(self.count).map(Compact::member).collect(), latest_ns))
     }
 
-    fn grown(seed: &Infallible) -> Self {
-        match *seed {}
-    }
-
-    fn fmt_policy(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.policies()).finish()
-    }
-
-    fn lock_free(&mut self, now_ns: u64) -> Bundle {
-        let lock_free = Bundle::sealed(self.policies());
-        self.open(&lock_free, now_ns);
-        lock_free
-    }
-
-    fn seal(&mut self, lock_free: &Bundle) {
-        if let Some(last) = lock_free.cell.seal() {
-            let Moment { latest_ns, limits, .. } = lock_free.moment(&last);
-            self.resume(latest_ns, limits.iter().take(lock_free.count).map(Compact::state));
-        }
-    }
-
-    fn open(&mut self, lock_free: &Bundle, now_ns: u64) {
-        if !lock_free.cell.is_of_use() {
+    pub(super) fn open(&self, limits: &Members, epoch: RefundEpoch, now_ns: u64) {
+        if !self.is_of(limits) {
             return;
         }
-        let Some(now_ns) = self.at_rest(now_ns) else { return };
-        let mut numbers = Words { head: self.epoch().bits(), entries: [[0; WORDS]; MAX_LIMITS] };
+        let mut numbers = Words { head: epoch.bits(), entries: [[0; WORDS]; MAX_LIMITS] };
         let mut state = Words { head: now_ns, ..numbers };
         let rows = numbers.entries.iter_mut().zip(&mut state.entries);
-        for ((policy, known), (number, word)) in self.started().zip(rows) {
-            let Some(limit) = Compact::new(policy, known) else { return };
+        for (member, (number, word)) in limits.as_slice().iter().zip(rows) {
+            let Some(limit) = Compact::new(member) else { return };
             let (Some(numbers), Some(words)) = (limit.numbers(), limit.words()) else { return };
             (*number, *word) = (numbers, words);
         }
-        lock_free.cell.open(&numbers, &state);
-    }
-}
-
-impl AllOfLedger {
-    /// Puts new numbers for all the policies into force at a reading of `read_ns`, also in the
-    /// lock-free form.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`reconfigure`](Self::reconfigure); nothing changes then.
-    pub fn change(
-        &mut self,
-        lock_free: &Bundle,
-        read_ns: impl Fn() -> u64 + Copy,
-        policies: &[AnyPolicy],
-    ) -> Result<(), LimitError> {
-        self.seal(lock_free);
-        let now_ns = read_ns();
-        let changed = self.reconfigure(now_ns, policies);
-        self.open(lock_free, now_ns);
-        changed
+        self.cell.open(&numbers, &state);
     }
 }

@@ -1,0 +1,366 @@
+//! What comes back to a ledger or is corrected: cancelled promises, refunds, credits, charges, the
+//! ends of operations in flight, refills.
+
+use core::num::NonZeroU64;
+
+use super::{Floor, Ledger, Promise};
+use crate::debt::{Charge, Charged, Debt};
+use crate::error::CountsInFlight;
+use crate::outcome::Outcome;
+use crate::policy::{Ended, Taken};
+use crate::refund::Refund;
+use crate::verdict::{Grant, Refusal, Settled, Ticket};
+
+/// The number of parts of a debt that is kept as promises, if each part may pass at one instant; a
+/// larger debt needs more.
+const DEBT_PARTS: u64 = 64;
+/// The maximum number of parts of such a debt. Each is a promise that the limit keeps until its
+/// start.
+pub const MAX_DEBT_PARTS: u64 = 4_096;
+
+impl Ledger {
+    /// Returns all permits of a grant to later calls, if it has not started by `now_ns`. Returns
+    /// `true` if it had not.
+    ///
+    /// Later calls see the schedule as if the cancelled call had never been made, except that
+    /// existing promises are kept. The freed interval goes to the next call that fits.
+    pub fn cancel(&mut self, now_ns: u64, ticket: Ticket) -> bool {
+        self.pass_to(now_ns);
+        let Some(promise) = self.withdraw(ticket) else { return false };
+        if self.reached_ns(promise.floor, None) < self.floor_ns() {
+            self.floor = promise.floor;
+        }
+        if promise.serial.saturating_add(1) == self.undone_from {
+            // No remaining grant was made after it, so their tickets hold as if it had never been.
+            self.undone_from = promise.serial;
+        } else {
+            self.epoch = self.epoch.and_returned(promise.taken.permits.get());
+        }
+        true
+    }
+
+    /// Records that the operation of a promise has started before its time, at `now_ns`. Returns
+    /// `true` if there was such a promise.
+    ///
+    /// This happens to a sleeper of a [pacer](crate::pacer) that woke early and carries the rest
+    /// into its next sleep.
+    pub fn start_early(&mut self, now_ns: u64, ticket: Ticket) -> bool {
+        self.pass_to(now_ns);
+        let Some(promise) = self.withdraw(ticket) else { return false };
+        let start_ns = self.latest_ns;
+        self.take_started(promise.owed_by, Taken { start_ns, ..promise.taken });
+        self.floor = Floor::new(start_ns, self.next_serial);
+        self.note_early_start();
+        true
+    }
+
+    /// Takes back `permits` of a started grant that had no effect and will have none, and returns
+    /// how many came back.
+    ///
+    /// Fewer may come back: only so many that the limit is at least as full as if they had never
+    /// been taken. Several limits take back alike.
+    ///
+    /// Each permit can come back once. For a grant that has not started, see
+    /// [`cancel`](Self::cancel).
+    pub fn refund(&mut self, now_ns: u64, grant: &Grant, permits: u64) -> u64 {
+        self.pass_to(now_ns);
+        let Ticket { start_ns, serial, rest, epoch, .. } = grant.ticket;
+        let has_started = start_ns <= self.latest_ns && serial >= self.first_on_time();
+        let permits = permits.min(grant.permits);
+        if !has_started || permits == 0 {
+            return 0;
+        }
+        let returned = self.epoch.returned_since(epoch);
+        let (now_ns, granted) = (self.latest_ns, grant.permits);
+        let refund = Refund { now_ns, start_ns, granted, permits, rest, returned };
+        self.apply(refund, Some(serial))
+    }
+
+    /// Takes back permits for which it has been proven that the limit is then as if they had
+    /// never been taken.
+    pub(crate) fn restore(&mut self, now_ns: u64, permits: u64) {
+        self.pass_to(now_ns);
+        self.apply(Refund::proven(self.latest_ns, permits), None);
+    }
+
+    /// Takes back permits of the grant `serial`, or of an unknown one.
+    fn apply(&mut self, refund: Refund, serial: Option<u64>) -> u64 {
+        let before = self.buckets_with_holds();
+        let permits = match self.started.as_mut_slice() {
+            [only] => only.refund(refund).min(refund.permits),
+            limits => {
+                let each = limits.iter().map(|limit| limit.clone().refund(refund));
+                let permits = each.min().unwrap_or(refund.permits).min(refund.permits);
+                for limit in limits.iter_mut() {
+                    limit.refund(Refund { permits, ..refund });
+                }
+                permits
+            }
+        };
+        self.note_refund(&before, serial);
+        self.note_return(permits);
+        permits
+    }
+
+    /// Takes back started permits for which the caller has no grant, as many as every limit here
+    /// can, and returns how many came back.
+    ///
+    /// These are at most as many as the limit has granted and not yet earned again; see
+    /// [`Policy::credit`](crate::policy::Policy::credit). Promises are [cancelled](Self::cancel)
+    /// instead.
+    pub fn credit(&mut self, now_ns: u64, permits: u64) -> u64 {
+        self.pass_to(now_ns);
+        let (now_ns, before) = (self.latest_ns, self.buckets_with_holds());
+        let back = match self.started.as_mut_slice() {
+            [only] => only.credit(now_ns, permits).min(permits),
+            limits => {
+                let each = limits.iter().map(|limit| limit.clone().credit(now_ns, permits));
+                let back = each.min().unwrap_or(0).min(permits);
+                for limit in limits.iter_mut() {
+                    limit.credit(now_ns, back);
+                }
+                back
+            }
+        };
+        self.note_credit(&before);
+        self.note_return(back);
+        back
+    }
+
+    /// Books permits that have been used already, whether they fit or not; see
+    /// [`debt`](crate::debt). Each limit here books them on its own, and those on operations in
+    /// flight are left out.
+    ///
+    /// # Errors
+    ///
+    /// [`CountsInFlight`] if the limit counts operations in flight and nothing else.
+    pub fn charge(
+        &mut self,
+        now_ns: u64,
+        permits: u64,
+        debt: Debt,
+    ) -> Result<Charged, CountsInFlight> {
+        self.pass_to(now_ns);
+        let charge = Charge { now_ns: self.latest_ns, permits, debt };
+        let before = self.buckets_with_holds();
+        let limits = self.policies().len();
+        let mut all = (limits == 0).then(|| Charged::of(permits, permits, 0));
+        for at in 0..limits {
+            let Some(limit) = self.started.as_mut_slice().get_mut(at) else { continue };
+            if limit.policy().counts_in_flight() {
+                continue;
+            }
+            let charged = match limit.charge(charge) {
+                None => self.charge_as_promises(at, permits, debt),
+                Some(charged) => {
+                    if charged.booked > 0 {
+                        self.note_charge(at, &before);
+                        self.booked = None;
+                        self.note_grants();
+                    }
+                    charged
+                }
+            };
+            all = Some(all.map_or(charged, |all| all.and(charged)));
+        }
+        all.ok_or(CountsInFlight)
+    }
+
+    /// Charges `permits` to a limit whose state cannot hold a debt, as promises of later starts for
+    /// which no caller waits.
+    ///
+    /// They are cut into parts small enough to pass at one instant, and each gets the first start.
+    /// The schedule is that of a caller who requests them one after the other.
+    fn charge_as_promises(&mut self, at: usize, permits: u64, debt: Debt) -> Charged {
+        let first = self.next_serial;
+        let mut alone = self.alone(at);
+        let now_ns = alone.latest_ns;
+        let (mut left, max) =
+            (permits, NonZeroU64::new(permits).and_then(|all| alone.max_at_once(all)));
+        let part = permits.div_ceil(DEBT_PARTS).min(max.map_or(0, NonZeroU64::get));
+        for _ in 0..MAX_DEBT_PARTS {
+            let Some(part) = NonZeroU64::new(left.min(part)) else { break };
+            let Ok(opening) = alone.opening(now_ns, part) else { break };
+            if opening.start_ns.saturating_sub(now_ns) > debt.max_ns() {
+                break;
+            }
+            alone.book(now_ns, opening.start_ns, part);
+            left = left.saturating_sub(part.get());
+        }
+        self.take_over(at, alone, first);
+        Charged::of(permits, permits.saturating_sub(left), self.debt_of(at, now_ns))
+    }
+
+    /// Returns one of the limits, with the promises that are its own.
+    fn alone(&self, at: usize) -> Self {
+        let limit = self.started.as_slice().get(at).cloned();
+        let own = |promise: &&Promise| promise.owed_by.is_none_or(|by| by == at);
+        Self {
+            started: limit.into_iter().collect(),
+            booked: None,
+            promises: self
+                .promises
+                .iter()
+                .filter(own)
+                .map(|&promise| Promise { owed_by: None, ..promise })
+                .collect(),
+            holds: None,
+            floor: Floor::new(self.reached_ns(self.floor, Some(at)), self.next_serial),
+            ..*self
+        }
+    }
+
+    /// Takes what has been booked in a limit alone from the serial number `first` on.
+    fn take_over(&mut self, at: usize, alone: Self, first: u64) {
+        if let (Some(limit), Some(only)) =
+            (self.started.as_mut_slice().get_mut(at), alone.started.only())
+        {
+            limit.clone_from(only);
+        }
+        for promise in alone.promises.into_iter().filter(|promise| promise.serial >= first) {
+            let start_ns = promise.taken.start_ns;
+            let index = self.promises.partition_point(|known| known.taken.start_ns <= start_ns);
+            self.promises.insert(index, Promise { owed_by: Some(at), ..promise });
+            self.owes = true;
+        }
+        self.next_serial = alone.next_serial;
+        self.undone_from = alone.undone_from;
+        if self.floor.to < u64::MAX {
+            // What was owed before a cancelled call bounds nothing, and what is owed now does.
+            self.floor = Floor::new(self.floor.ns, first);
+        }
+        self.booked = None;
+        self.note_grants();
+    }
+
+    /// Returns how many of `permits` can pass at one instant at most.
+    fn max_at_once(&self, permits: NonZeroU64) -> Option<NonZeroU64> {
+        let mut max = permits;
+        while let Err(Refusal::Exceeds(error)) = self.opening(self.latest_ns, max) {
+            max = NonZeroU64::new(error.max.min(max.get().saturating_sub(1)))?;
+        }
+        Some(max)
+    }
+
+    /// Returns by how many permits the limit is exceeded at `now_ns`, those of a debt that is held
+    /// as promises among them.
+    #[must_use]
+    pub fn debt(&self, now_ns: u64) -> u64 {
+        if let Some(caught_up) = self.caught_up(now_ns) {
+            return caught_up.debt(now_ns);
+        }
+        let now_ns = self.clamp(now_ns);
+        (0..self.policies().len()).map(|at| self.debt_of(at, now_ns)).max().unwrap_or(0)
+    }
+
+    fn debt_of(&self, at: usize, now_ns: u64) -> u64 {
+        let debt = self.started.as_slice().get(at).map_or(0, |limit| limit.debt(now_ns));
+        let owed = self.owed(at, now_ns).map(|taken| taken.permits.get());
+        owed.fold(debt, u64::saturating_add)
+    }
+
+    /// Returns the time until the limit is not exceeded any more; zero if it is not. `None` if time
+    /// alone cannot help.
+    #[must_use]
+    pub fn debt_ends_in_ns(&self, now_ns: u64) -> Option<u64> {
+        if let Some(caught_up) = self.caught_up(now_ns) {
+            return caught_up.debt_ends_in_ns(now_ns);
+        }
+        let now_ns = self.clamp(now_ns);
+        let mut limits = self.started.as_slice().iter().enumerate();
+        let end_ns = limits.try_fold(now_ns, |end_ns, (at, limit)| {
+            let last = self.owed(at, now_ns).next_back();
+            let last_ns = last.map_or(now_ns, |taken| taken.start_ns);
+            Some(end_ns.max(limit.debt_ends_ns(now_ns)?).max(last_ns))
+        });
+        Some(end_ns?.saturating_sub(now_ns))
+    }
+
+    /// Corrects an estimate once the operation of `grant` is known to have taken `actual` permits.
+    ///
+    /// An excess comes back as by [`refund`](Self::refund), a shortfall is
+    /// [charged](Self::charge). Call it once for each grant.
+    ///
+    /// # Errors
+    ///
+    /// [`CountsInFlight`] for a shortfall, as [`charge`](Self::charge).
+    pub fn settle(
+        &mut self,
+        now_ns: u64,
+        grant: &Grant,
+        actual: u64,
+        debt: Debt,
+    ) -> Result<Settled, CountsInFlight> {
+        if let Some(over) = grant.permits.checked_sub(actual).filter(|&over| over > 0) {
+            return Ok(Settled::Back { permits: self.refund(now_ns, grant, over) });
+        }
+        match actual.saturating_sub(grant.permits) {
+            0 => Ok(Settled::Even),
+            short => {
+                let Charged { booked: permits, forgiven, .. } = self.charge(now_ns, short, debt)?;
+                Ok(Settled::Owed { permits, forgiven })
+            }
+        }
+    }
+
+    /// Adds permits from outside. Returns `true` if any limit here takes them; only a [backfill
+    /// pool](crate::backfill_pool) does.
+    pub fn refill(&mut self, now_ns: u64, permits: u64) -> bool {
+        self.pass_to(now_ns);
+        let taken = self.started.refill(self.latest_ns, permits);
+        // The refill may have filled a limit that an earlier ticket says was not full.
+        self.note_change();
+        self.forget_booked_if(taken)
+    }
+
+    /// Records that operations have ended. Returns `true` if any limit here counts operations in
+    /// flight; only [concurrency](crate::concurrency) and the [commit log](crate::commit_log) do.
+    ///
+    /// In the first, their permits are free again. In the second, they have committed: their
+    /// effects have happened, and count for a period from now on.
+    pub fn release(&mut self, now_ns: u64, permits: u64) -> bool {
+        self.pass_to(now_ns);
+        let counts = self.started.release(self.latest_ns, permits);
+        self.forget_booked_if(counts)
+    }
+
+    /// Records that the operations of a grant have ended in some way, with `permits` of it. Returns
+    /// `true` if any limit here counts operations in flight, or follows their outcomes.
+    ///
+    /// It is a [release](Self::release) from which a limit [follows](crate::adaptive) what its
+    /// server bears.
+    pub fn release_with_outcome(
+        &mut self,
+        now_ns: u64,
+        grant: &Grant,
+        permits: u64,
+        outcome: Outcome,
+    ) -> bool {
+        self.pass_to(now_ns);
+        let ended = Ended::of(grant, permits, outcome, self.latest_ns);
+        let counts = self.started.release_with_outcome(ended);
+        self.forget_booked_if(counts)
+    }
+
+    /// Cancels operations in flight that provably had no effect and never will, so their permits
+    /// are free at once. Returns `true` if any limit here counts operations in flight.
+    ///
+    /// It is not for operations that failed or were cut short: those may have had their effect
+    /// nevertheless, and are [released](Self::release).
+    pub fn abort(&mut self, now_ns: u64, permits: u64) -> bool {
+        self.pass_to(now_ns);
+        let counts = self.started.abort(self.latest_ns, permits);
+        if counts {
+            // As after a cancel, a call may now fit before a promise.
+            self.note_room();
+        }
+        counts
+    }
+
+    fn forget_booked_if(&mut self, has_changed: bool) -> bool {
+        if has_changed {
+            self.booked = None;
+        }
+        has_changed
+    }
+}
