@@ -127,7 +127,10 @@ export class Limiter {
   save (): Uint8Array
   /** Bounds the wait queue, for waiters that come from now on. */
   boundQueue (bounds: { waiters?: number; permits?: number; whenFull?: 'refuse' | 'evict-newest' }): void
-  /** Puts other numbers into force, for the same policies in the same order. */
+  /**
+   * Replaces the limit; waiters stay. A bucket keeps what it has left, and another policy begins as used
+   * up as the one before it. Operations in flight stay a limit of their own.
+   */
   reconfigure (limit: Limits): void
   /** Ends all waits with {@link Closed}, and grants nothing any more. */
   close (): void

@@ -16,10 +16,8 @@ const PAGE: &str = "docs/conformance.md";
 pub(crate) const RECORDS: &str = "RATEGATE_CONFORMANCE";
 
 /// The engines: the name of the record, and the heading of the column.
-const ENGINES: [(&str, &str); 13] = [
+const ENGINES: [(&str, &str); 11] = [
     ("ledger", "ledger"),
-    ("lock-free", "lock-free"),
-    ("several", "several"),
     ("limiter", "limiter"),
     ("memory", "memory"),
     ("redis", "Redis"),
@@ -126,7 +124,7 @@ mod tests {
         assert!(rows[3].starts_with("| b | ✓ | ✓ | b | ✓ |"), "{table}");
         assert!(table.ends_with("\n\n* a: no room\n* b: no time\n"), "{table}");
         columns[3].remove("b");
-        assert_eq!(block(&columns).unwrap_err().to_string(), "limiter lacks b");
+        assert_eq!(block(&columns).unwrap_err().to_string(), "redis lacks b");
         assert!(read("a").is_err());
     }
 }

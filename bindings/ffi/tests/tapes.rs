@@ -96,6 +96,13 @@ fn play(tape: &str, times: usize, goes_on_later: bool) {
             (_, Some(player)) => {
                 let policies = (rest.split(' ').nth(1) == Some("set"))
                     .then(|| Policies::new(limits.drain(..)).unwrap());
+                let waits = player.ended.is_empty();
+                let is_met = waits || !matches!(word, "idle" | "call" | "close");
+                assert!(
+                    is_met,
+                    "with each {times} times, before `{line}` {:?} ended of\n{tape}",
+                    player.ended
+                );
                 let (expected, seen) = player.line(word, rest, policies.as_ref());
                 assert_eq!(
                     seen, expected,
@@ -153,9 +160,6 @@ impl<'t> Player<'t> {
         if word == "end" {
             let (wait, expected) = rest.split_once(' ').unwrap();
             return (expected.to_owned(), self.end(wait));
-        }
-        if let "idle" | "call" | "close" = word {
-            assert!(self.ended.is_empty(), "before `{word} {rest}` {:?} ended", self.ended);
         }
         match word {
             "clock" => self.clock.set(Duration::from_nanos(rest.parse().unwrap())),

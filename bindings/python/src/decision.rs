@@ -32,7 +32,7 @@ pub(crate) struct Decision {
     #[pyo3(get)]
     retry_after_ns: Option<u64>,
     /// The nanoseconds until the limit is as fresh, if no other call comes. None if that does not
-    /// come about by time alone, and for several limits together.
+    /// come about by time alone.
     #[pyo3(get)]
     reset_after_ns: Option<u64>,
     /// The grant, and the id of its limiter.

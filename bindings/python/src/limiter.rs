@@ -338,7 +338,7 @@ impl Limiter {
         Ok(PyBytes::new(py, &saved))
     }
 
-    /// Puts other numbers of the same policies into force. Waiters stay.
+    /// Replaces the limit. Waiters stay.
     fn reconfigure(&self, py: Python<'_>, limit: Bound<'_, PyAny>) -> PyResult<()> {
         let policies = policies(&limit)?;
         self.inner()?.reconfigure(&policies).map_err(|error| raised(py, error))

@@ -361,13 +361,16 @@ def test_an_adaptive_limit_follows_outcomes(clock):
     assert not bucket.release_with_outcome(bucket.check().grant, "ignored")
 
 
-def test_a_change_of_the_numbers_keeps_what_is_left(clock):
+def test_a_change_keeps_what_is_left(clock):
     limiter = Limiter("10/s", clock=clock)
     assert limiter.try_acquire(7)
     limiter.reconfigure("100/s")
     assert limiter.remaining == 3
-    with pytest.raises(ValueError, match="policy"):
-        limiter.reconfigure("1 per any second")
+    # Three of a hundred are left, and so of another policy.
+    limiter.reconfigure("200 per any second")
+    assert limiter.remaining == 6
+    with pytest.raises(ValueError, match="count operations in flight"):
+        limiter.reconfigure(Policy("concurrency", permits=1))
 
 
 def test_operations_in_flight_end_with_their_block(clock):

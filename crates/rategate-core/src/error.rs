@@ -87,7 +87,8 @@ pub enum LimitError {
     NotTimed,
     /// A slow start is set on a fixed window on the clock's grid, whose borders it would move.
     WindowOnClock,
-    /// A reconfiguration names another policy, to which no state can be carried over.
+    /// A reconfiguration names another number of policies, or one that counts operations in flight
+    /// in place of one that does not, or the other way round.
     OtherPolicy,
 }
 
@@ -223,7 +224,10 @@ impl fmt::Display for LimitError {
                 "a warm-up this long, at this rate and cold factor, exceeds 128 bits; shorten the \
                  period, or give the factor with fewer decimals"
             }
-            Self::OtherPolicy => "a live limit keeps its policy; only its numbers can change",
+            Self::OtherPolicy => {
+                "a live limit keeps the number of its policies, and whether they count operations \
+                 in flight"
+            }
         })
     }
 }

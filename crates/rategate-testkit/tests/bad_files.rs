@@ -144,9 +144,9 @@ const CASES: &[Case] = &[
     (IN_FLIGHT, "[[step]]\nat = '0s'\ncall = 'cancel'\nname = 'a'\n", 7, &["no earlier reserve"]),
     (
         IN_FLIGHT,
-        "[[step]]\nat = '0s'\ncall = 'set'\nlimit = { policy = 'gcra' }\n",
+        "[[step]]\nat = '0s'\ncall = 'set'\nlimit = { policy = 'gcra', rate = '1/s' }\n",
         7,
-        &["keeps its policy"],
+        &["whether they count operations in flight"],
     ),
     (
         IN_FLIGHT,

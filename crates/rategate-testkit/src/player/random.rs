@@ -21,14 +21,15 @@ const LIMITS: [(&str, u64, &str); 5] = [
 /// Returns the scenario of a seed, as the text of a file, whose callers wait in up to three
 /// classes, try, leave, release, settle, refund, charge, hold and change the limit.
 ///
-/// The limit is never raised above its first numbers, so its check holds from beginning to end.
+/// The limit is never raised above its first numbers, so its check holds from beginning to end. It
+/// may become one of another policy, and then the check allows what each of them grants.
 /// In half of the scenarios no estimate is too low, and nothing is charged. In the others, permits
 /// owed and charged exceed the limit, in any window.
 #[must_use]
 pub fn random(seed: u64) -> String {
     let mut random = Rng::with_seed(seed);
     let mut below = |bound: u64| random.u64(..bound);
-    let (limit, at_most, window) = LIMITS[usize::try_from(below(5)).unwrap()];
+    let (mut limit, mut at_most, window) = LIMITS[usize::try_from(below(5)).unwrap()];
     // Not at zero: a strict schedule's ledger refunds nothing of that instant, and its lock-free
     // state does.
     let debt = ["forget", "carry"][usize::try_from(below(2)).unwrap()];
@@ -99,6 +100,13 @@ pub fn random(seed: u64) -> String {
             {
                 has_committed |= limit.contains("commit");
                 format!("release\"\npermits = {}", 1 + below(5))
+            }
+            // Between a log and a schedule: a bucket allows a waiter to be late, and its wakes merge.
+            19 if !has_holds && below(2) == 0 && [LIMITS[0].0, LIMITS[2].0].contains(&limit) => {
+                (limit, ..) = LIMITS[if limit == LIMITS[0].0 { 2 } else { 0 }];
+                at_most = 30;
+                let keys = limit.trim_start_matches("[limit]\n").trim_end().replace('\n', ", ");
+                format!("set\"\nlimit = {{ {keys} }}")
             }
             19 if !has_holds || !limit.contains("gcra") => {
                 // Always another number, since some engines take an equal number for no change.

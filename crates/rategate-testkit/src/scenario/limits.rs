@@ -133,11 +133,15 @@ pub(super) fn change<'t>(
     let policy: Option<String> = set.get("policy")?;
     let is_meant = |limit: &LimitTable<'_>| policy.as_ref().is_none_or(|it| *it == limit.policy);
     if let [only] = limits {
-        if !is_meant(only) {
-            return Err(set.error_at("policy", LimitError::OtherPolicy));
-        }
-        *only = only.changed(set, |_| true);
-        return only.build().map(drop);
+        let new = if is_meant(only) {
+            only.changed(set, |_| true)
+        } else {
+            // Another policy has all its keys from here.
+            LimitTable::new(set.clone())?
+        };
+        let follows = new.build()?.can_follow(&only.build()?);
+        *only = new;
+        return follows.map_err(|error| set.error_at("policy", error));
     }
     let is_unknown = |key: &&String| !limits.iter().any(|limit| limit.has(set, key));
     if let Some(key) = set.names().iter().find(is_unknown) {
