@@ -1,9 +1,7 @@
 //! A limiter of any policy behind one type.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -11,14 +9,14 @@ use std::time::Duration;
 
 use rategate::adaptive::Outcome;
 use rategate::charge::{Charged, Committed, Debt, Settled};
-use rategate::error::{ChargeError, Closed, PolicyTextError, ReconfigureError, TryAcquireError};
+use rategate::error::{ChargeError, Closed, ReconfigureError, TryAcquireError};
 use rategate::snapshot::SnapshotError;
 use rategate::wait::{AcquireOwned, QueueBounds};
-use rategate::{AcquireError, AllOf, AnyPolicy, AsyncLimiter, Decision, Denial, Grant, Status};
-use rategate_testkit::scenario::{ScenarioError, policy_from};
+use rategate::{AcquireError, AsyncLimiter, Decision, Denial, Grant, Status};
 
 use crate::clock::Clock;
 use crate::fork;
+use crate::policies::Policies;
 use crate::receipt::next_id;
 use crate::saved::{self, RestoreError};
 
@@ -27,10 +25,6 @@ pub type Hold = rategate::charge::Hold<Clock>;
 
 /// A promised start.
 pub type Reservation = rategate::Reservation<Clock>;
-
-/// The policies of a limiter: at least one, and a call passes all of them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Policies(AllOf);
 
 /// A limiter of any [`Policies`], for threads and tasks, on any [`Clock`].
 ///
@@ -72,53 +66,6 @@ impl Waiting {
     /// Returns `true` if the next poll returns an error; not with a timeout.
     pub(crate) fn has_failed(&self) -> bool {
         matches!(self, Self::Owned(wait) if wait.has_failed())
-    }
-}
-
-impl Policies {
-    /// Collects policies. `None` without any: nothing would be limited.
-    #[must_use]
-    pub fn new(policies: impl IntoIterator<Item = AnyPolicy>) -> Option<Self> {
-        let all = AllOf::new(policies);
-        (!all.policies().is_empty()).then_some(Self(all))
-    }
-
-    /// Reads one policy from a table: lines of keys and values in TOML, such as
-    /// `policy = "fixed-window"`, `permits = 5` and `period = "1min"`, as the body of `[limit]` in
-    /// a scenario file.
-    ///
-    /// # Errors
-    ///
-    /// [`ScenarioError`], which names the line, the key and what would be accepted.
-    pub fn from_table(body: &str) -> Result<Self, ScenarioError> {
-        policy_from(body).map(Self::from)
-    }
-
-    /// Returns the policies, in order.
-    #[must_use]
-    pub fn policies(&self) -> &[AnyPolicy] {
-        self.0.policies()
-    }
-}
-
-impl From<AnyPolicy> for Policies {
-    fn from(policy: AnyPolicy) -> Self {
-        Self(AllOf::new([policy]))
-    }
-}
-
-impl FromStr for Policies {
-    type Err = PolicyTextError;
-
-    /// Reads `"10/s burst 5"`, `"100 per any minute"`, and several of them between semicolons.
-    fn from_str(text: &str) -> Result<Self, PolicyTextError> {
-        text.parse().map(Self)
-    }
-}
-
-impl fmt::Display for Policies {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
     }
 }
 

@@ -8,7 +8,7 @@ use rategate::snapshot::{Downtime, SavedAt, Snapshot, SnapshotError};
 use rategate::{Clock as _, MonotonicClock};
 
 use crate::clock::Clock;
-use crate::limiter::Policies;
+use crate::policies::Policies;
 
 /// An error of restoring a limiter: the policies that were given, and what was found.
 #[derive(Debug)]

@@ -24,8 +24,8 @@ pub use rategate::distributed::{
 };
 
 use crate::code::Code;
-use crate::limiter::Policies;
 use crate::line::{Lines, Place, Turn};
+use crate::policies::Policies;
 use crate::receipt::{id_of_key, next_id};
 use crate::replies::Later;
 

@@ -6,7 +6,17 @@ use crate::oracle::Grants;
 use crate::picture;
 use crate::report::{CheckReport, Operation, Outcome, Report, Sleep, StepReport};
 use crate::scenario::{Ns, Scenario, StepExpect};
-use crate::world::Happened;
+
+/// The events of a run, in absolute instants.
+#[derive(Default)]
+pub(crate) struct Happened {
+    pub(crate) end_ns: u64,
+    /// `@` for an operation, `[z*10.1]` for a sleep of 10.1 ms.
+    pub(crate) tape: String,
+    pub(crate) operations: Vec<Operation>,
+    pub(crate) sleeps: Vec<Sleep>,
+    pub(crate) grants: Vec<(u64, u64)>,
+}
 
 pub(crate) fn report(scenario: &Scenario, happened: Happened, steps: Vec<StepReport>) -> Report {
     let start_ns = scenario.clock_start_ns;

@@ -45,7 +45,7 @@ use rategate_core::span;
 use serde::Deserialize;
 use serde::de::Deserializer;
 
-use super::report::Percent;
+use super::Percent;
 use super::{Client, Measure, Numbers, Pause, Run, Server, Service, Setup, Steps};
 use crate::scenario::table::{Table, Text, later, number};
 use crate::scenario::{Ns, ScenarioError};

@@ -140,3 +140,12 @@ impl Pause {
             .saturating_add(rest_ns)
     }
 }
+
+/// Thousandths, in percent.
+struct Percent(u64);
+
+impl std::fmt::Display for Percent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{} %", self.0 / 10, self.0 % 10)
+    }
+}

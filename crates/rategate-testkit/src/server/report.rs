@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use rategate_core::span;
 use serde::Serialize;
 
-use super::{Measure, Measured, Numbers, Run, ServerFile};
+use super::{Measure, Measured, Numbers, Percent, Run, ServerFile};
 
 /// The report of a run.
 #[derive(Clone, Debug, Serialize)]
@@ -100,14 +100,5 @@ impl ServerReport {
         let mut json = serde_json::to_string_pretty(self).unwrap_or_default();
         json.push('\n');
         json
-    }
-}
-
-/// Thousandths, in percent.
-pub(super) struct Percent(pub(super) u64);
-
-impl std::fmt::Display for Percent {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{} %", self.0 / 10, self.0 % 10)
     }
 }

@@ -20,8 +20,8 @@ use rategate_core::verdict::{Grant, Verdict};
 use self::callers::Thread;
 use crate::arrivals::Instants;
 use crate::clock::VirtualClock;
-use crate::judge;
-use crate::report::{Operation, Outcome, Report, Sleep};
+use crate::judge::{self, Happened};
+use crate::report::{Operation, Outcome, Report};
 use crate::scenario::{CallMode, Gate, Ns, Scenario};
 use crate::steps::Steps;
 use crate::wait_queue::{QueuedLimits, Requester, Waiter};
@@ -94,17 +94,6 @@ struct World<'s> {
     /// `true` if all limits are pacers, which alone let a caller through that woke early.
     carries_early_wakes: bool,
     happened: Happened,
-}
-
-/// The events of a run, in absolute instants.
-#[derive(Default)]
-pub(crate) struct Happened {
-    pub(crate) end_ns: u64,
-    /// `@` for an operation, `[z*10.1]` for a sleep of 10.1 ms.
-    pub(crate) tape: String,
-    pub(crate) operations: Vec<Operation>,
-    pub(crate) sleeps: Vec<Sleep>,
-    pub(crate) grants: Vec<(u64, u64)>,
 }
 
 impl<'s> World<'s> {
