@@ -65,8 +65,8 @@ pub fn tape(name: &str, scenario: &Scenario) -> Result<String, LeftOut> {
         is_called: false,
     };
     tape.begin()?;
-    for event in &events {
-        tape.event(*event)?;
+    for (event, later) in events.iter().zip(1..) {
+        tape.event(*event, events.get(later..).unwrap_or_default())?;
     }
     Ok(tape.text)
 }
@@ -128,13 +128,20 @@ impl Tape<'_> {
         Ok(())
     }
 
-    fn event(&mut self, event: Event) -> Result<(), LeftOut> {
+    /// Writes an event. The `later` ones tell which waits are due and have not been woken.
+    fn event(&mut self, event: Event, later: &[Event]) -> Result<(), LeftOut> {
         match event {
             Event::Clock(now_ns) => {
                 self.line(format_args!("clock {now_ns}"));
                 self.ends(|ended_ns| ended_ns.saturating_add(GATHER_NS) <= now_ns);
                 let is_before = |result: &StepReport| result.ended_ns == now_ns.checked_add(1);
-                if self.merged.is_empty() && self.results.iter().any(is_before) {
+                // A limiter that merges other wake-ups may serve it at any instant from then on.
+                let is_due = |event: &Event| {
+                    let Event::End(step) = event else { return false };
+                    self.results[*step].ended_ns.is_some_and(|ended_ns| ended_ns <= now_ns)
+                };
+                let is_idle = self.merged.is_empty() && !later.iter().any(is_due);
+                if is_idle && self.results.iter().any(is_before) {
                     self.line("idle");
                 }
             }
