@@ -18,7 +18,7 @@ use crate::error::LimitError;
 use crate::fixed_window::{self, FixedWindow};
 use crate::gcra::{self, Gcra};
 use crate::pacer::{self, Pacer};
-use crate::policy::{Bucket, Ended, Held, Policy as _, Taken};
+use crate::policy::{Bucket, Ended, Held, Policy, Taken};
 use crate::portable::{Portable as _, Reader, WordsError, Writer, tag};
 use crate::refund::Refund;
 use crate::sliding_log::{self, SlidingLog};
@@ -27,7 +27,7 @@ use crate::verdict::{Opening, Refusal};
 use crate::warm_up::{self, WarmUp};
 
 macro_rules! policies {
-    ($($name:ident($tags:pat): $state:ty, $what:literal;)*) => {
+    ($($name:ident($tags:pat): $kept:ty, $state:ty, $what:literal;)*) => {
         /// Any of the policies.
         #[derive(Clone, Copy, PartialEq, Eq)]
         #[non_exhaustive]
@@ -36,7 +36,7 @@ macro_rules! policies {
         /// One limit: a policy and its state, so that neither can be another one's.
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[non_exhaustive]
-        pub enum Member { $(#[doc = $what] $name($name, $state),)* }
+        pub enum Member { $(#[doc = $what] $name($kept, $state),)* }
 
         $(impl From<$name> for AnyPolicy {
             fn from(policy: $name) -> Self {
@@ -82,7 +82,7 @@ macro_rules! policies {
             pub fn fresh(policy: AnyPolicy, now_ns: u64) -> Self {
                 match policy {
                     $(AnyPolicy::$name(policy) => {
-                        Self::$name(policy, policy.fresh(now_ns).into())
+                        Self::$name(policy.into(), policy.fresh(now_ns).into())
                     })*
                 }
             }
@@ -98,15 +98,15 @@ macro_rules! policies {
             ) -> Result<Self, WordsError> {
                 Ok(match policy {
                     $(AnyPolicy::$name(policy) => {
-                        Self::$name(policy, policy.read_state(words)?.into())
+                        Self::$name(policy.into(), policy.read_state(words)?.into())
                     })*
                 })
             }
 
             /// Returns the policy in force.
             #[must_use]
-            pub const fn policy(&self) -> AnyPolicy {
-                match self { $(Self::$name(policy, _) => AnyPolicy::$name(*policy),)* }
+            pub fn policy(&self) -> AnyPolicy {
+                match self { $(Self::$name(policy, _) => AnyPolicy::$name($name::clone(policy)),)* }
             }
 
             /// Carries the state over to other numbers of the same policy. Returns `false` for
@@ -115,19 +115,23 @@ macro_rules! policies {
                 match (self, new) {
                     $((Self::$name(old, state), AnyPolicy::$name(new)) => {
                         new.rebase(state, old, now_ns);
-                        *old = new;
+                        *old = new.into();
                         true
                     })*
                     _ => false,
                 }
             }
 
-            /// Returns the bytes that the state takes on the heap.
+            /// Returns the bytes that the limit takes on the heap.
             #[must_use]
             pub fn heap_bytes(&self) -> usize {
                 match self {
                     $(Self::$name(policy, state) => {
-                        policy.heap_bytes(state).saturating_add(boxed_bytes::<$state, $name>())
+                        let boxes = const {
+                            boxed_bytes::<$kept, $name>()
+                                + boxed_bytes::<$state, <$name as Policy>::State>()
+                        };
+                        policy.heap_bytes(state).saturating_add(boxes)
                     })*
                 }
             }
@@ -135,21 +139,21 @@ macro_rules! policies {
     };
 }
 
+// Large ones are in boxes, as they would make all others larger.
 policies! {
-    Gcra(tag::GCRA): gcra::State, "A continuous token bucket.";
-    SlidingLog(tag::SLIDING_LOG): sliding_log::State, "A sliding log: at most N in any window.";
-    FixedWindow(tag::FIXED_WINDOW): fixed_window::State, "A fixed window: at most N in each.";
-    Pacer(tag::PACER): pacer::State, "Batched average pacing.";
-    TwoTimeline(tag::TWO_TIMELINE): two_timeline::State, "An ideal schedule with exact wait times.";
-    WarmUp(tag::WARM_UP): warm_up::State, "A rate that a limit at rest reaches over a period.";
-    BackfillPool(tag::BACKFILL_POOL): backfill_pool::State, "A token bucket that loses nothing.";
-    AdaptiveConcurrency(tag::ADAPTIVE_CONCURRENCY): adaptive::State, "A bound on operations in flight that follows measurements.";
-    AdaptiveRate(tag::ADAPTIVE_RATE): RateState, "A rate that follows refusals.";
-    Concurrency(tag::CONCURRENCY): concurrency::State, "A bound on operations in flight.";
-    CommitLog(tag::COMMIT_LOG): commit_log::State, "A commit log: at most N effects in any window.";
-    Calendar(tag::CALENDAR): calendar::State, "A calendar quota: at most N in each day, week or month.";
-    // In a box, as a state with another one in it would make all others larger.
-    SlowStart(tag::SLOW_START..=tag::LAST_SLOW_START): Box<slow_start::State>, "A limit that begins at a part of its rate.";
+    Gcra(tag::GCRA): Gcra, gcra::State, "A continuous token bucket.";
+    SlidingLog(tag::SLIDING_LOG): SlidingLog, sliding_log::State, "A sliding log: at most N in any window.";
+    FixedWindow(tag::FIXED_WINDOW): FixedWindow, fixed_window::State, "A fixed window: at most N in each.";
+    Pacer(tag::PACER): Pacer, pacer::State, "Batched average pacing.";
+    TwoTimeline(tag::TWO_TIMELINE): Box<TwoTimeline>, Box<two_timeline::State>, "An ideal schedule with exact wait times.";
+    WarmUp(tag::WARM_UP): WarmUp, Box<warm_up::State>, "A rate that a limit at rest reaches over a period.";
+    BackfillPool(tag::BACKFILL_POOL): BackfillPool, backfill_pool::State, "A token bucket that loses nothing.";
+    AdaptiveConcurrency(tag::ADAPTIVE_CONCURRENCY): AdaptiveConcurrency, adaptive::State, "A bound on operations in flight that follows measurements.";
+    AdaptiveRate(tag::ADAPTIVE_RATE): AdaptiveRate, Box<RateState>, "A rate that follows refusals.";
+    Concurrency(tag::CONCURRENCY): Concurrency, concurrency::State, "A bound on operations in flight.";
+    CommitLog(tag::COMMIT_LOG): CommitLog, commit_log::State, "A commit log: at most N effects in any window.";
+    Calendar(tag::CALENDAR): Calendar, calendar::State, "A calendar quota: at most N in each day, week or month.";
+    SlowStart(tag::SLOW_START..=tag::LAST_SLOW_START): Box<SlowStart>, Box<slow_start::State>, "A limit that begins at a part of its rate.";
 }
 
 /// The numbers of the policy, as that one shows them.
@@ -347,7 +351,7 @@ impl Member {
     }
 }
 
-/// Returns the bytes of the state of a policy `P` that is kept as `Kept`, if that is a box.
-const fn boxed_bytes<Kept, P: crate::policy::Policy>() -> usize {
-    if size_of::<Kept>() < size_of::<P::State>() { size_of::<P::State>() } else { 0 }
+/// Returns the bytes of a `T` that is kept as `Kept`, if that is a box.
+const fn boxed_bytes<Kept, T>() -> usize {
+    if size_of::<Kept>() < size_of::<T>() { size_of::<T>() } else { 0 }
 }

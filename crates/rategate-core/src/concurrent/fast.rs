@@ -144,7 +144,7 @@ impl Fast {
                 (Member::SlidingLog(*policy, state), newest_ns)
             }
             (Form::Schedule(form), Member::TwoTimeline(policy, _)) => {
-                (Member::TwoTimeline(*policy, form.seal(policy)?), 0)
+                (Member::TwoTimeline(policy.clone(), form.seal(policy)?.into()), 0)
             }
             (Form::Window(form), Member::FixedWindow(policy, _)) => {
                 let state = policy.with_count(form.seal()?);

@@ -55,7 +55,7 @@ pub(crate) struct Plain {
 /// that.
 fn is_cached(limit: &Member) -> bool {
     matches!(limit, Member::TwoTimeline(policy, _)
-        if *policy == TwoTimeline::new(policy.rate(), Mode::Average, None))
+        if **policy == TwoTimeline::new(policy.rate(), Mode::Average, None))
 }
 
 impl Plain {

@@ -102,11 +102,6 @@ fn recovered_keys_are_evicted_and_no_others() {
         let known = keyed.iter().filter(|(_, status)| status.remaining == 0).count();
         assert_eq!(known, 20 - recovered, "{policy:?}");
         keyed.retain_recent();
-        eprintln!(
-            "LEFT {:?} {}",
-            keyed.iter().collect::<Vec<_>>(),
-            rategate::Clock::now_ns(&clock)
-        );
         assert_eq!(keyed.len(), 20 - recovered, "{policy:?}");
         assert_eq!(keyed.iter().count(), 20 - recovered, "{policy:?}");
         for key in 0..20 {

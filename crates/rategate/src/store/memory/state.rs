@@ -22,7 +22,6 @@ pub(super) struct State {
     era: u64,
 }
 
-#[expect(clippy::large_enum_variant, reason = "a store has few leases, and paths to a box cost")]
 #[derive(Clone, Debug)]
 enum Live {
     Paced(Ledger),
