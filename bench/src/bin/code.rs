@@ -201,6 +201,10 @@ impl Clock for KeptClock {
         self.0.load(Ordering::Relaxed)
     }
 
+    fn may_go_back(&self) -> bool {
+        false
+    }
+
     fn wait(&self, until_ns: u64, _cancel: &CancelToken) -> Wake {
         thread::sleep(Duration::from_nanos(until_ns.saturating_sub(self.now_ns())));
         Wake::Due

@@ -240,6 +240,10 @@ impl Clock for HandClock {
         self.0.load(Ordering::Relaxed)
     }
 
+    fn may_go_back(&self) -> bool {
+        false
+    }
+
     fn wait(&self, until_ns: u64, _cancel: &CancelToken) -> Wake {
         self.0.fetch_max(until_ns, Ordering::Relaxed);
         Wake::Due

@@ -52,6 +52,11 @@ impl rategate::Clock for Clock {
         either!(self, clock => clock.now_in_order_ns())
     }
 
+    #[inline]
+    fn may_go_back(&self) -> bool {
+        either!(self, clock => clock.may_go_back())
+    }
+
     fn wait(&self, until_ns: u64, cancel: &CancelToken) -> Wake {
         fork::outside(|| either!(self, clock => clock.wait(until_ns, cancel)))
     }

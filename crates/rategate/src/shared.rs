@@ -22,7 +22,7 @@ use rategate_core::share::Share;
 use rategate_core::verdict::{self, Verdict};
 
 use self::locked::Locked;
-use crate::clock::Clock;
+use crate::clock::{Clock, NeverBack};
 use crate::decision::{Decision, Grant};
 use crate::error::{AcquireError, ChargeError, Closed, ShareError, TryAcquireError};
 use crate::growing_lock_free::GrowingLockFree;
@@ -46,7 +46,7 @@ const MAX_SILENCE: Duration = Duration::from_millis(100);
 pub(crate) struct Shared<C> {
     growing_lock_free: GrowingLockFree,
     state: Mutex<Locked>,
-    clock: C,
+    clock: NeverBack<C>,
     on_demand: OnceLock<Box<OnDemand>>,
     /// Makes the waker that sets the timer of waiting tasks. Absent without handles for tasks.
     times_tasks: OnceLock<fn(&Arc<Self>) -> Waker>,
@@ -74,6 +74,7 @@ impl<C> Shared<C> {
 
 impl<C: Clock> Shared<C> {
     pub(crate) fn new(mut limit: Ledger, clock: C) -> Self {
+        let clock = NeverBack::new(clock, limit.clamp(0));
         let growing_lock_free = GrowingLockFree::new(limit.lock_free(clock.now_ns()));
         let state = Mutex::new(Locked::new(limit, growing_lock_free.current()));
         let (on_demand, times_tasks) = (OnceLock::new(), OnceLock::new());
@@ -94,7 +95,7 @@ impl<C: Clock> Shared<C> {
         self.on_demand.get().is_some_and(|on_demand| on_demand.cancel.is_cancelled())
     }
 
-    pub(crate) const fn clock(&self) -> &C {
+    pub(crate) const fn clock(&self) -> &NeverBack<C> {
         &self.clock
     }
 

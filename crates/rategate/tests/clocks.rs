@@ -7,7 +7,12 @@ use std::time::{Duration, Instant};
 
 use rategate::pace::Throttle;
 use rategate::wait::{CancelToken, Wake};
-use rategate::{Clock, Gcra, Limiter, ManualClock, MonotonicClock, SlidingLog, SystemClock};
+use rategate::keyed::Capacity;
+use rategate::policy::{Anchor, Mode};
+use rategate::{
+    AllOf, Clock, Decision, FixedWindow, Gcra, Keyed, Limiter, ManualClock, MonotonicClock,
+    SlidingLog, SlowStart, SystemClock, TwoTimeline,
+};
 use rategate_testkit::ns;
 
 /// S0.24, S0.26, S0.27: the clock is settable, and a sleep takes as long as the callback says.
@@ -217,6 +222,80 @@ fn the_end_of_the_clock_and_a_clock_going_back_are_harmless() {
     assert!(limiter.acquire(1).is_ok() && limiter.acquire(1).is_err());
     let mut throttle = Throttle::new("1/s".parse().unwrap(), clock);
     assert!(throttle.wait().is_err());
+}
+
+/// The name of a form of a limit, and a call that tries for one permit.
+type Form = (&'static str, Box<dyn Fn() -> Decision>);
+
+/// Ten permits at one instant, in each form in which a limiter or a table keeps a limit.
+fn forms_of_ten(clock: &ManualClock) -> Vec<Form> {
+    let bucket = || Gcra::new("1000/s".parse().unwrap(), 10).unwrap();
+    let log = || SlidingLog::new(10, Duration::from_millis(10));
+    let period = Duration::from_millis(10);
+    let catch_up = Some(Duration::from_millis(9));
+    let limits: [(_, AllOf); 6] = [
+        ("a bucket", bucket().into()),
+        ("a log", log().into()),
+        ("a window", FixedWindow::new(10, period, Anchor::FirstCall).into()),
+        ("a schedule", TwoTimeline::new("1000/s".parse().unwrap(), Mode::Average, catch_up).into()),
+        ("a slow start", SlowStart::new(bucket(), Duration::from_nanos(1)).unwrap().into()),
+        ("two limits", AllOf::from(bucket()).and(log())),
+    ];
+    let mut forms: Vec<Form> = Vec::new();
+    for (form, limit) in limits {
+        let limiter = Limiter::with_clock(limit, clock.clone());
+        forms.push((form, Box::new(move || limiter.try_acquire(1).unwrap())));
+    }
+    let keyed = Keyed::<u64, _>::with_clock(bucket(), Capacity::for_keys(9), clock.clone());
+    forms.push(("a key's slot", Box::new(move || keyed.try_acquire(&7, 1).unwrap())));
+    let keyed = Keyed::<u64, _>::with_clock(log(), Capacity::for_keys(9), clock.clone());
+    forms.push(("a key's log", Box::new(move || keyed.try_acquire(&7, 1).unwrap())));
+    let keyed = Keyed::<u64, _>::with_clock(bucket(), Capacity::for_keys(9), clock.clone());
+    let limiter = keyed.limiter(&7).unwrap();
+    forms.push(("a key's limiter", Box::new(move || limiter.try_acquire(1).unwrap())));
+    forms
+}
+
+/// A clock that steps back denies nobody who has not used up the limit, and its denials say how
+/// long by the newest reading.
+#[test]
+fn a_clock_that_steps_back_denies_nobody_under_the_burst() {
+    let (far, before) = (Duration::from_secs(60), Duration::from_secs(49));
+    let forms = forms_of_ten(&ManualClock::new()).len();
+    for at in 0..forms {
+        let clock = ManualClock::new();
+        let (form, try_one) = forms_of_ten(&clock).swap_remove(at);
+        clock.set(far);
+        for call in 0..10 {
+            // By more than any form of a limit looks back.
+            if call == 3 {
+                clock.set(before);
+            }
+            assert!(try_one().is_granted(), "{form}: call {call}");
+        }
+        let Decision::Denied(denial) = try_one() else { panic!("{form}: granted the eleventh") };
+        let wait = denial.retry_after().unwrap();
+        clock.set(far + wait.saturating_sub(Duration::from_nanos(1)));
+        assert!(!try_one().is_granted(), "{form}: {wait:?} is too long");
+        clock.set(far + wait);
+        assert!(try_one().is_granted(), "{form}: {wait:?} is too short");
+    }
+}
+
+/// A clock that is up to 20 ms off at each reading denies nobody at a fifth of the rate.
+#[test]
+fn a_clock_that_trembles_denies_nobody_under_the_rate() {
+    let mut random = fastrand::Rng::with_seed(1);
+    let forms = forms_of_ten(&ManualClock::new()).len();
+    for at in 0..forms {
+        let clock = ManualClock::new();
+        let (form, try_one) = forms_of_ten(&clock).swap_remove(at);
+        for call in 0..2_000_u64 {
+            let off = Duration::from_micros(random.u64(..20_000));
+            clock.set(Duration::from_millis(call * 5) + off);
+            assert!(try_one().is_granted(), "{form}: call {call}");
+        }
+    }
 }
 
 /// Threads that read the clock without a pause agree with the system's, while it is calibrated

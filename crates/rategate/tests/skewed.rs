@@ -73,6 +73,11 @@ impl Clock for SkewedClock {
         *true_ns
     }
 
+    /// No reading of one caller does, and that is all that a counter promises.
+    fn may_go_back(&self) -> bool {
+        false
+    }
+
     fn wait(&self, _until_ns: u64, _cancel: &CancelToken) -> Wake {
         unreachable!("no call here waits")
     }

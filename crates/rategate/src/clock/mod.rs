@@ -11,6 +11,7 @@ mod counter;
 mod counter;
 mod manual;
 mod monotonic;
+mod never_back;
 mod system;
 #[cfg(any(feature = "calendar", feature = "keyed", feature = "serde"))]
 mod wall;
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 pub use self::manual::ManualClock;
 pub use self::monotonic::MonotonicClock;
+pub(crate) use self::never_back::NeverBack;
 pub use self::system::SystemClock;
 #[cfg(any(feature = "calendar", feature = "keyed", feature = "serde"))]
 pub(crate) use self::wall::wall_ns;
@@ -28,8 +30,10 @@ use crate::wait::{CancelToken, Sleep, ThreadTimer, Timer, Wait, Wake};
 /// A clock that limiters and throttles read, and wait on.
 ///
 /// Readings are nanoseconds since an origin that the clock sets once. They should not go back.
-/// Where they do, nothing is earned by it, and no bound is broken: a limit uses the reading as it
-/// is, or the newest that it has seen.
+/// Where they do, limiters and tables of keys use the newest reading that they have seen: nothing
+/// is earned by it, no bound is broken, and nobody is denied who would not have been before. Time
+/// stands still for them until the clock has caught up, and that is not in the wait that a denial
+/// names.
 pub trait Clock: Send + Sync {
     /// Returns the nanoseconds since the clock's origin.
     ///
@@ -48,6 +52,16 @@ pub trait Clock: Send + Sync {
     /// [`now_ns`](Self::now_ns) trades this order for speed implements this method as well.
     fn now_in_order_ns(&self) -> u64 {
         self.now_ns()
+    }
+
+    /// Returns `true` if a reading may be before an earlier one. The default is `true`.
+    ///
+    /// Limiters then keep the newest reading, at the cost of one load for each, and an atomic
+    /// maximum where it is newer. A clock that returns `false` is read as it is. It may differ
+    /// between threads all the same, as the counters of a machine's cores do: what its readings
+    /// differ by may be denied too long, and breaks no bound.
+    fn may_go_back(&self) -> bool {
+        true
     }
 
     /// Blocks until the clock shows `until_ns` or more, or `cancel` is raised.
@@ -114,6 +128,10 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 
     fn now_in_order_ns(&self) -> u64 {
         (**self).now_in_order_ns()
+    }
+
+    fn may_go_back(&self) -> bool {
+        (**self).may_go_back()
     }
 
     fn wait(&self, until_ns: u64, cancel: &CancelToken) -> Wake {

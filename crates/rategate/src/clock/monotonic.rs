@@ -143,6 +143,10 @@ impl Clock for MonotonicClock {
         self.now_ns()
     }
 
+    fn may_go_back(&self) -> bool {
+        false
+    }
+
     fn wait(&self, until_ns: u64, cancel: &CancelToken) -> Wake {
         self.wait_really(Wait::plainly(until_ns), cancel)
     }

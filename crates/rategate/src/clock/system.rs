@@ -77,6 +77,10 @@ impl Clock for SystemClock {
         elapsed_ns.saturating_add(self.started_ns)
     }
 
+    fn may_go_back(&self) -> bool {
+        false
+    }
+
     fn wait(&self, until_ns: u64, cancel: &CancelToken) -> Wake {
         on_real_time(Wait::plainly(until_ns), cancel, || self.now_ns())
     }

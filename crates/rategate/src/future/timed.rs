@@ -48,6 +48,10 @@ impl<C: Clock, T: Timer> Clock for Timed<C, T> {
         self.clock.now_in_order_ns()
     }
 
+    fn may_go_back(&self) -> bool {
+        self.clock.may_go_back()
+    }
+
     fn wait(&self, until_ns: u64, cancel: &CancelToken) -> Wake {
         self.clock.wait(until_ns, cancel)
     }

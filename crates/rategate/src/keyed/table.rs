@@ -24,7 +24,7 @@ use super::policy_versions::{PolicyVersion, PolicyVersions};
 use super::projection::{Peeked, Projection};
 use super::section::{KeyLocation, KeySection, SectionResult};
 use super::slots::{SlotDecision, SlotVersion, Slots, WINDOW, scaled};
-use crate::clock::Clock;
+use crate::clock::{Clock, NeverBack};
 use crate::decision::{Decision, Grant};
 use crate::hold::KeyName;
 use crate::limiter::Limiter;
@@ -52,7 +52,7 @@ const SERIALS: u64 = 1 << 32;
 
 /// A table that all handles share.
 pub(super) struct Table<I: Id, C: Clock> {
-    pub(super) clock: C,
+    pub(super) clock: NeverBack<C>,
     pub(super) seeds: Seeds,
     capacity: Capacity,
     /// Absent if no policy packs its states into a part of a word.
@@ -134,7 +134,7 @@ impl<I: Id, C: Clock + Clone> Table<I, C> {
             first_serial: AtomicU64::new(0),
             stats: OnceLock::new(),
             tally: Tally::default(),
-            clock,
+            clock: NeverBack::new(clock, 0),
             seeds,
             capacity,
             slots,
@@ -345,7 +345,7 @@ impl<I: Id, C: Clock + Clone> Table<I, C> {
         location: &KeyLocation<I>,
         act: impl FnOnce(&mut KeySection<'_, I, C>) -> T,
     ) -> Result<T, KeyedError> {
-        self.section_at(location, C::now_ns, act)
+        self.section_at(location, NeverBack::now_ns, act)
     }
 
     /// Runs `act` under the shard's lock, at a clock reading ordered after all earlier decisions.
@@ -354,13 +354,13 @@ impl<I: Id, C: Clock + Clone> Table<I, C> {
         location: &KeyLocation<I>,
         act: impl FnOnce(&mut KeySection<'_, I, C>) -> T,
     ) -> Result<T, KeyedError> {
-        self.section_at(location, C::now_in_order_ns, act)
+        self.section_at(location, NeverBack::now_in_order_ns, act)
     }
 
     fn section_at<T>(
         &self,
         location: &KeyLocation<I>,
-        read_ns: impl Fn(&C) -> u64,
+        read_ns: impl Fn(&NeverBack<C>) -> u64,
         act: impl FnOnce(&mut KeySection<'_, I, C>) -> T,
     ) -> Result<T, KeyedError> {
         let tiers = self.spill.len();
@@ -419,7 +419,7 @@ impl<I: Id, C: Clock + Clone> Table<I, C> {
 
     /// Returns the limiter over a key's ledger, whose debts end as the table's do.
     pub(super) fn limiter_over(&self, ledger: Ledger) -> Limiter<C> {
-        let limiter = Limiter::over(ledger, self.clock.clone());
+        let limiter = Limiter::over(ledger, self.clock.inner().clone());
         match self.debt_terms() {
             // As they end without the memory that others need.
             Debt::FORGOTTEN => limiter,

@@ -4,7 +4,7 @@ use rategate_core::ledger::Ledger;
 
 use super::Shared;
 use super::locked::Locked;
-use crate::clock::Clock;
+use crate::clock::{Clock, NeverBack};
 use crate::error::Closed;
 use crate::section::{CriticalSection, Woken};
 use crate::sync::MutexGuard;
@@ -36,7 +36,7 @@ impl<C: Clock> Shared<C> {
         &self,
         act: impl FnOnce(&mut CriticalSection<'_>) -> T,
     ) -> Result<T, Closed> {
-        Ok(self.run_section_at(self.lock_open()?, C::now_in_order_ns, |section| {
+        Ok(self.run_section_at(self.lock_open()?, NeverBack::now_in_order_ns, |section| {
             section.serve();
             act(section)
         }))
@@ -73,13 +73,13 @@ impl<C: Clock> Shared<C> {
         locked: MutexGuard<'_, Locked>,
         act: impl FnOnce(&mut CriticalSection<'_>) -> T,
     ) -> T {
-        self.run_section_at(locked, C::now_ns, act)
+        self.run_section_at(locked, NeverBack::now_ns, act)
     }
 
     pub(super) fn run_section_at<T>(
         &self,
         locked: MutexGuard<'_, Locked>,
-        read_ns: impl Fn(&C) -> u64,
+        read_ns: impl Fn(&NeverBack<C>) -> u64,
         act: impl FnOnce(&mut CriticalSection<'_>) -> T,
     ) -> T {
         // It wakes when it is dropped, which is after the lock even where something panics.

@@ -13,7 +13,7 @@ use rategate_core::queue::{Joined, Outcome, Request, WaiterId};
 use rategate_core::verdict::{self, Verdict};
 
 use super::{MAX_SILENCE, Promise, Shared};
-use crate::clock::Clock;
+use crate::clock::{Clock, NeverBack};
 use crate::decision::Grant;
 use crate::error::{AcquireError, TooLong, WaitBound};
 use crate::hold::Estimate;
@@ -196,7 +196,7 @@ impl<C: Clock> Shared<C> {
             drop(locked);
             return quietly(|| drop(notifier));
         }
-        self.run_section_at(locked, C::now_in_order_ns, |section| {
+        self.run_section_at(locked, NeverBack::now_in_order_ns, |section| {
             section.serve();
             if let Some(Outcome::Granted(grant)) = section.leave(waiter_slot) {
                 section.change(|limit, now_ns| limit.refund(now_ns, &grant, grant.permits));

@@ -116,6 +116,10 @@ impl Clock for ManualTime {
         now_ns
     }
 
+    fn may_go_back(&self) -> bool {
+        false
+    }
+
     fn wait(&self, until_ns: u64, cancel: &CancelToken) -> Wake {
         let mut waits = self.0.waits.lock().unwrap();
         let id = waits.next_id();
