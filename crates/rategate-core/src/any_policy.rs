@@ -189,6 +189,10 @@ impl AnyPolicy {
         of_policy!(self, policy => policy.keeps_schedule())
     }
 
+    pub(crate) fn most_late_ns(&self) -> Option<u64> {
+        of_policy!(self, policy => policy.most_late_ns())
+    }
+
     /// Returns `true` if the policy moves by the outcomes of operations.
     #[must_use]
     pub fn follows_outcomes(&self) -> bool {

@@ -175,6 +175,10 @@ impl Members {
         self.policies().all(|policy| policy.keeps_schedule())
     }
 
+    pub(crate) fn most_late_ns(&self) -> Option<u64> {
+        self.policies().filter_map(|policy| policy.most_late_ns()).min()
+    }
+
     pub(crate) fn counts_in_flight(&self) -> bool {
         self.policies().any(|policy| policy.counts_in_flight())
     }

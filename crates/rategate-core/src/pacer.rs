@@ -210,6 +210,10 @@ impl Policy for Pacer {
         true
     }
 
+    fn most_late_ns(&self) -> Option<u64> {
+        self.catch_up_ns
+    }
+
     fn opening(
         &self,
         state: &State,

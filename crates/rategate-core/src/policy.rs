@@ -70,6 +70,12 @@ pub trait Policy: Clone + Debug + PartialEq {
         false
     }
 
+    /// Returns how far behind its promised instant on a schedule a waiter may start, where the
+    /// policy bounds what a late caller may catch up on. `None`: however far.
+    fn most_late_ns(&self) -> Option<u64> {
+        None
+    }
+
     /// Records a grant. Starts never decrease from one call to the next.
     fn take(&self, state: &mut Self::State, grant: Taken);
 

@@ -349,6 +349,10 @@ impl Policy for TwoTimeline {
         !self.is_one_at_a_time()
     }
 
+    fn most_late_ns(&self) -> Option<u64> {
+        self.catch_up_ns
+    }
+
     fn opening(
         &self,
         state: &State,

@@ -13,6 +13,7 @@ use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
+use rategate_core::pacer::Pacer;
 use rategate_core::queue::{LeaveOutcome, Outcome, QueueBounds, QueueRejection, WhenFull};
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::slow_start::SlowStart;
@@ -336,6 +337,47 @@ fn no_window_after_a_change_holds_more() {
         assert!(Grants(after.copied().collect()).fullest_window(S).0 <= permits, "seed {seed}");
         assert_eq!(harness.starts.len(), 100);
         assert!(harness.in_order.is_sorted());
+    }
+}
+
+/// After a stall, those who wait for a schedule with a bound on what is caught up on start no
+/// closer than new callers would: by the instants at which they are served, no window has more. A
+/// stall within the bound costs none of the rate.
+#[test]
+fn waiters_catch_up_on_no_more_than_new_callers() {
+    let catch_up = Some(Duration::from_millis(50));
+    let rate = || "100/s".parse().unwrap();
+    let average = TwoTimeline::new(rate(), Mode::Average, catch_up);
+    let limits: [AnyPolicy; 3] = [
+        average.into(),
+        Pacer::new(rate(), Duration::ZERO, catch_up).into(),
+        SlowStart::new(average, Duration::from_millis(200)).unwrap().into(),
+    ];
+    for limit in limits {
+        let mut ends = Vec::new();
+        for stall_ns in [0, 30 * MS, 90 * MS, 1_500 * MS] {
+            let mut harness = Queued::taking(Ledger::new(limit, 0));
+            let mut starts: Vec<(u64, u64)> = Vec::new();
+            let mut serve = |harness: &mut Queued, now_ns| {
+                harness.serve(now_ns);
+                starts.resize(harness.in_order.len(), (now_ns, 1));
+            };
+            for id in 0..200 {
+                harness.join(0, id, 1, None).unwrap();
+            }
+            for tick in 0..100 {
+                serve(&mut harness, tick * MS);
+            }
+            // Nothing is served meanwhile.
+            for tick in 0..4_000 {
+                serve(&mut harness, 100 * MS + stall_ns + tick * MS);
+            }
+            assert_eq!(starts.len(), 200, "{limit:?}: all start");
+            ends.push(starts[199].0);
+            let fullest = Grants(starts).fullest_window(10 * MS).0;
+            assert!(fullest <= 6, "{limit:?}: {fullest} in 10 ms after {stall_ns} ns");
+        }
+        assert!(ends[0] == ends[1] && ends[1] < ends[2] && ends[2] < ends[3], "{ends:?}");
     }
 }
 

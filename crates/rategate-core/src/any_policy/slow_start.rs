@@ -243,6 +243,11 @@ impl Policy for SlowStart {
         self.policy().keeps_schedule()
     }
 
+    /// Returns that of the limit inside, whose clock is never faster than time.
+    fn most_late_ns(&self) -> Option<u64> {
+        self.policy().most_late_ns()
+    }
+
     fn take(&self, state: &mut State, grant: Taken) {
         let ramp = self.ramp_at(state, grant.start_ns).unwrap_or_else(|| {
             let (inner, ramp) = self.begun(grant.start_ns);

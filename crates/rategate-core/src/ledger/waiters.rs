@@ -36,6 +36,16 @@ impl Ledger {
         self.started.keeps_schedule()
     }
 
+    /// Returns `true` if a promise for `start_ns` that a waiter has not taken at `now_ns` is not
+    /// kept, because a new caller could not catch up on it either.
+    #[must_use]
+    pub(crate) fn forfeits(&self, start_ns: u64, now_ns: u64) -> bool {
+        let late_ns = now_ns.saturating_sub(start_ns);
+        // What the limit's own clock has passed counts as started.
+        self.latest_ns < start_ns
+            && self.started.most_late_ns().is_some_and(|most_late_ns| late_ns > most_late_ns)
+    }
+
     /// Returns `true` if any policy here counts operations in flight.
     #[must_use]
     pub fn counts_in_flight(&self) -> bool {

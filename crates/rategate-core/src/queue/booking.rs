@@ -16,6 +16,15 @@ impl<W> Queue<W> {
             return true;
         }
         match self.booked.front().copied() {
+            Some(Booked { grant, .. })
+                if !self.promises_instants && limit.forfeits(grant.start_ns, now_ns) =>
+            {
+                // As a new caller: what lies too far back is lost, to those behind it too.
+                let known_ns = limit.clamp(0);
+                while self.unbook_last(limit, known_ns) {}
+                limit.pass_to(now_ns);
+                true
+            }
             Some(Booked { slot, grant }) if grant.start_ns <= now_ns => {
                 self.booked.pop_front();
                 self.charge(slot);
