@@ -9,8 +9,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use rategate::distributed::{DecidedBy, DecisionFuture, Distributed, SetupError};
+use rategate::distributed::{DecidedBy, DecisionFuture, Distributed};
 use rategate::error::ExceedsCapacity;
+use rategate::error::SetupError;
 use rategate::store::{PerProcess, Rule, StoreError, Unavailable};
 use rategate::wait::Sleep;
 use rategate::{AnyPolicy, Clock as _, MonotonicClock};

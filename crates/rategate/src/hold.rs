@@ -1,6 +1,5 @@
 //! Holds: estimates of what an operation will use, until its true cost is known.
 
-use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +13,7 @@ use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Denial};
 use crate::error::{AcquireError, Closed, TryAcquireError};
 use crate::limiter::Limiter;
+use crate::section::Estimate;
 use crate::shared::Shared;
 use crate::status::{Status, status};
 
@@ -88,20 +88,6 @@ pub(crate) trait KeysWithHolds: Send + Sync {
 
     /// Ends a hold of a key, all of which was used. One that has ended changes nothing.
     fn keep(&self, name: KeyName, hold: holds::Hold);
-}
-
-/// An estimate that a waiter holds from its grant on.
-#[derive(Debug)]
-pub(crate) struct Estimate {
-    pub(crate) ttl_ns: u64,
-    /// Set under the lock, with the grant.
-    pub(crate) held: Cell<Option<holds::Hold>>,
-}
-
-impl Estimate {
-    pub(crate) const fn new(ttl_ns: u64) -> Self {
-        Self { ttl_ns, held: Cell::new(None) }
-    }
 }
 
 impl<C: Clock> Limiter<C> {

@@ -190,7 +190,6 @@ mod status;
 #[cfg(feature = "distributed")]
 pub mod store;
 mod sync;
-pub mod wait;
 
 #[doc(no_inline)]
 pub use adapter::RateLimitedExt;
@@ -233,6 +232,22 @@ pub use rategate_core::two_timeline::TwoTimeline;
 pub use rategate_core::warm_up::WarmUp;
 pub use reservation::Reservation;
 pub use status::Status;
+
+/// Waits: how exactly, by which timer, in what queue, and what ends them.
+///
+/// A wait goes to an absolute instant, is never early, and ends at once when its cancellation token
+/// is raised.
+pub mod wait {
+    pub use crate::clock::wait::{
+        CancelToken, Precision, Sleep, ThreadTimer, Timer, Wait, Wake, assert_may_block,
+    };
+    #[cfg(feature = "async-io")]
+    pub use crate::future::AsyncIoTimer;
+    #[cfg(feature = "tokio")]
+    pub use crate::future::TokioTimer;
+    pub use crate::future::{Acquire, AcquireOwned, AcquireWithin, AsyncReservation, Ready, Timed};
+    pub use rategate_core::queue::{QueueBounds, WhenFull};
+}
 
 /// The examples of the crate's README, run as tests.
 #[cfg(doctest)]

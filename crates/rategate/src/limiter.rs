@@ -13,12 +13,12 @@ use rategate_core::ledger::Ledger;
 use rategate_core::queue::Request;
 use rategate_core::span::whole_ns;
 
+use crate::clock::wait::{CancelToken, Precision};
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Grant};
 use crate::error::{AcquireError, Closed, ReconfigureError, TryAcquireError};
 use crate::reservation::Reservation;
 use crate::shared::{LimiterGuard, Shared};
-use crate::wait::{CancelToken, Precision};
 
 /// A limit for any number of threads, on a clock.
 ///

@@ -7,12 +7,12 @@ use rategate_core::concurrent::{BatchVerdict, Leftover, PermitBatch};
 use rategate_core::fair::ClassId;
 use rategate_core::queue::Request;
 
+use crate::clock::wait::Precision;
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Grant};
 use crate::error::{AcquireError, Closed, TryAcquireError};
 use crate::on_demand::Batches;
 use crate::shared::Shared;
-use crate::wait::Precision;
 
 /// The longest time that a batch may be used.
 ///

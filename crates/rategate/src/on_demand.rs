@@ -8,9 +8,9 @@ use std::task::Waker;
 
 use rategate_core::debt::Debt;
 
+use crate::clock::wait::{CancelToken, Listeners, Precision, Waiter};
 use crate::stats::LimitStats;
 use crate::sync::{AtomicU64, OnceLock, Ordering};
-use crate::wait::{CancelToken, Listeners, Precision, Waiter};
 
 /// The parts that waits, statistics, batches and the closing of a limiter need.
 #[derive(Debug)]

@@ -1,6 +1,5 @@
 //! Permits of an operation in flight, whose drop, on any thread, ends the operation.
 
-use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use rategate_core::adaptive::Outcome;
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Denial, Grant};
-use crate::error::{AcquireError, ShareError, TryAcquireError};
+use crate::error::{AcquireError, Expired, ShareError, TryAcquireError};
 use crate::limiter::Limiter;
 use crate::shared::Shared;
 use rategate_core::share::Share;
@@ -46,28 +45,6 @@ pub struct Permit<C: Clock = MonotonicClock> {
     grant: Grant,
     permits: u64,
 }
-
-/// The error of an operation that may not start any more: its time since the grant has run out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Expired {
-    late_ns: u64,
-}
-
-impl Expired {
-    /// Returns how long after the end of its time the start would have come; never zero.
-    #[must_use]
-    pub const fn late(&self) -> Duration {
-        Duration::from_nanos(self.late_ns)
-    }
-}
-
-impl fmt::Display for Expired {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the permit expired {:?} ago", self.late())
-    }
-}
-
-impl Error for Expired {}
 
 impl<C: Clock> Limiter<C> {
     /// Takes `permits`, waits until they may start, and returns a value whose drop ends the

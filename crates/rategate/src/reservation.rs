@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::wait::Precision;
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::Grant;
 use crate::error::AcquireError;
 use crate::shared::{Promise, Shared};
-use crate::wait::Precision;
 
 /// Permits promised for one instant, returned by [`Limiter::reserve`](crate::Limiter::reserve).
 ///

@@ -18,12 +18,13 @@ use rategate_core::queue::{
 };
 use rategate_core::verdict::{Grant, Verdict};
 
+pub(crate) use self::returns::Estimate;
 pub(crate) use self::state::State;
 use self::state::WaitQueue;
 pub(crate) use self::woken::{Notifier, Woken};
 use crate::clock::Clock;
+use crate::clock::wait::margin_ns;
 use crate::lead::MAX_LEAD_NS;
-use crate::wait::margin_ns;
 
 /// The end of a wait.
 #[derive(Clone, Copy, Debug)]

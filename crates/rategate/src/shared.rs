@@ -22,6 +22,7 @@ use rategate_core::share::Share;
 use rategate_core::verdict::{self, Verdict};
 
 use self::locked::Locked;
+use crate::clock::wait::{CancelToken, Waiter};
 use crate::clock::{Clock, NeverBack};
 use crate::decision::{Decision, Grant};
 use crate::error::{AcquireError, ChargeError, Closed, ShareError, TryAcquireError};
@@ -30,7 +31,6 @@ use crate::on_demand::{Batches, OnDemand};
 use crate::section::{CriticalSection, Woken};
 use crate::stats::LimitStats;
 use crate::sync::{Mutex, MutexGuard, OnceLock, Ordering};
-use crate::wait::{CancelToken, Waiter};
 
 mod locked;
 mod sections;

@@ -5,9 +5,10 @@ use std::io::{self, Read, Write};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use rategate::adapter::AdapterError;
 use rategate::adapter::ByteLimited;
 use rategate::charge::{Debt, Settled};
-use rategate::error::{AdapterError, Closed};
+use rategate::error::Closed;
 use rategate::{AcquireError, Clock as _, Gcra, Grant, Limiter, ManualClock, SlidingLog};
 use rategate_testkit::ns;
 

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rategate::pace::Throttle;
-use rategate::wait::{CancelToken, Wake};
 use rategate::keyed::Capacity;
+use rategate::pace::Throttle;
 use rategate::policy::{Anchor, Mode};
+use rategate::wait::{CancelToken, Wake};
 use rategate::{
     AllOf, Clock, Decision, FixedWindow, Gcra, Keyed, Limiter, ManualClock, MonotonicClock,
     SlidingLog, SlowStart, SystemClock, TwoTimeline,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use rategate::error::SubmitError;
+use rategate::pace::SubmitError;
 use rategate::pace::{Dispatcher, Report};
 use rategate::wait::{CancelToken, Wake};
 use rategate::{AcquireError, Clock, Gcra, Limiter, ManualClock, Rate, SlidingLog};

@@ -12,8 +12,8 @@ use std::time::Duration;
 use futures_util::sink::Sink;
 use futures_util::stream::{self, FusedStream, Stream};
 use futures_util::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, SinkExt, StreamExt};
+use rategate::adapter::{AdapterError, SinkError};
 use rategate::adapter::{AsyncByteLimited, RateLimitedSink};
-use rategate::error::{AdapterError, SinkError};
 use rategate::policy::{DampingShift, Mode};
 use rategate::{
     AcquireError, AsyncLimiter, Clock as _, Concurrency, Gcra, ManualClock, RateLimitedStreamExt,

@@ -41,7 +41,7 @@ use crate::future::AsyncLimiter;
 /// # Errors
 ///
 /// If the limiter grants no more, calls fail with an [`io::Error`] whose source is a
-/// [`AdapterError`](crate::error::AdapterError), and nothing has moved. Other errors are those of
+/// [`AdapterError`](crate::adapter::AdapterError), and nothing has moved. Other errors are those of
 /// the inner stream.
 ///
 /// # Cancelling

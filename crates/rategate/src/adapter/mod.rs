@@ -21,9 +21,9 @@ mod tokio;
 pub use self::rayon::RateLimitedParallelExt;
 #[cfg(any(feature = "futures", feature = "tokio"))]
 pub use async_bytes::AsyncByteLimited;
-pub use io::{ByteLimited, DEFAULT_CHUNK};
+pub use io::{AdapterError, ByteLimited, DEFAULT_CHUNK};
 pub use iter::{RateLimited, RateLimitedExt};
 #[cfg(feature = "futures")]
-pub use sink::RateLimitedSink;
+pub use sink::{RateLimitedSink, SinkError};
 #[cfg(feature = "futures")]
 pub use stream::{RateLimitedStream, RateLimitedStreamExt};

@@ -5,14 +5,12 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-use rategate_core::calendar::{Grid, Window};
+use rategate_core::calendar::{Calendar, Grid, Window};
 
+use super::MAX_CALENDARS;
 use super::borders::Borders;
 use super::error::CalendarError;
 use super::spec::CalendarSpec;
-
-/// The most different calendars of a process. Those with new rules of a zone count as different.
-pub const MAX_CALENDARS: usize = 4_096;
 
 /// All calendars so far. Locked only while a policy is made.
 static CALENDARS: Mutex<Vec<&'static Interned>> = Mutex::new(Vec::new());
@@ -36,8 +34,22 @@ struct Interned {
     borders: Borders,
 }
 
+impl CalendarSpec {
+    /// Returns a policy of `permits` in each window.
+    ///
+    /// The same calendar under the same rules of its zone is one for the whole process. A zone
+    /// whose rules have changed since makes a new one.
+    ///
+    /// # Errors
+    ///
+    /// [`CalendarError::Limit`] for zero permits, and [`CalendarError::TooMany`].
+    pub fn quota(&self, permits: u64) -> Result<Calendar, CalendarError> {
+        Ok(Calendar::try_new(permits, of(self)?)?)
+    }
+}
+
 /// Returns the process's calendar for a specification under today's rules of its zone.
-pub(super) fn of(spec: &CalendarSpec) -> Result<&'static dyn Grid, CalendarError> {
+fn of(spec: &CalendarSpec) -> Result<&'static dyn Grid, CalendarError> {
     let mut calendars = CALENDARS.lock().unwrap_or_else(PoisonError::into_inner);
     // The latest first: its rules are likely to be the newest.
     if let Some(known) = calendars.iter().rev().find(|known| known.spec == *spec) {

@@ -35,9 +35,11 @@ mod spec;
 pub use rategate_core::calendar::{Calendar, Grid, Window};
 
 pub use self::error::CalendarError;
-pub use self::grid::MAX_CALENDARS;
 pub use self::spec::{CalendarSpec, Unit};
 use crate::clock::{Clock as _, MonotonicClock, wall_ns};
+
+/// The most different calendars of a process. Those with new rules of a zone count as different.
+pub const MAX_CALENDARS: usize = 4_096;
 
 /// Returns a clock that shows the nanoseconds since 1970.
 ///

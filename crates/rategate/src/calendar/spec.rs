@@ -5,10 +5,8 @@ use std::str::FromStr;
 
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
-use rategate_core::calendar::Calendar;
 
 use super::error::CalendarError;
-use super::grid;
 
 /// The unit in which a calendar counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -140,18 +138,6 @@ impl CalendarSpec {
         } else {
             Err(CalendarError::Every(every))
         }
-    }
-
-    /// Returns a policy of `permits` in each window.
-    ///
-    /// The same calendar under the same rules of its zone is one for the whole process. A zone
-    /// whose rules have changed since makes a new one.
-    ///
-    /// # Errors
-    ///
-    /// [`CalendarError::Limit`] for zero permits, and [`CalendarError::TooMany`].
-    pub fn quota(&self, permits: u64) -> Result<Calendar, CalendarError> {
-        Ok(Calendar::try_new(permits, grid::of(self)?)?)
     }
 
     /// Returns the unit of the windows.

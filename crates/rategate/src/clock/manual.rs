@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::Clock;
-use crate::wait::{CancelToken, Sleep, Timer, Wake};
+use crate::clock::wait::{CancelToken, Sleep, Timer, Wake};
 use rategate_core::span::whole_ns;
 
 /// A clock for tests, which advances only by calls or by waits.

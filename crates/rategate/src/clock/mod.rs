@@ -13,6 +13,7 @@ mod manual;
 mod monotonic;
 mod never_back;
 mod system;
+pub(crate) mod wait;
 #[cfg(any(feature = "calendar", feature = "keyed", feature = "serde"))]
 mod wall;
 
@@ -25,7 +26,7 @@ pub(crate) use self::never_back::NeverBack;
 pub use self::system::SystemClock;
 #[cfg(any(feature = "calendar", feature = "keyed", feature = "serde"))]
 pub(crate) use self::wall::wall_ns;
-use crate::wait::{CancelToken, Sleep, ThreadTimer, Timer, Wait, Wake};
+use crate::clock::wait::{CancelToken, Sleep, ThreadTimer, Timer, Wait, Wake};
 
 /// A clock that limiters and throttles read, and wait on.
 ///

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::counter::Counter;
 use super::{Clock, SystemClock};
-use crate::wait::{CancelToken, Wait, Wake, assert_may_block, on_real_time};
+use crate::clock::wait::{CancelToken, Wait, Wake, assert_may_block, on_real_time};
 use rategate_core::span::whole_ns;
 
 /// A clock of real time since it was made, which no change of the wall clock affects.

@@ -1,8 +1,8 @@
 //! The clock as a limiter reads it: its readings never go back.
 
 use super::Clock;
+use crate::clock::wait::{CancelToken, Sleep, Timer, Wait, Wake};
 use crate::sync::{AtomicU64, Ordering};
-use crate::wait::{CancelToken, Sleep, Timer, Wait, Wake};
 
 /// A clock of which each reading is the newest one so far, whatever the clock inside shows.
 ///

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Clock;
-use crate::wait::{CancelToken, Wait, Wake, assert_may_block, on_real_time};
+use crate::clock::wait::{CancelToken, Wait, Wake, assert_may_block, on_real_time};
 use rategate_core::span::whole_ns;
 
 /// A clock of real time since it was made, read from the operating system each time.

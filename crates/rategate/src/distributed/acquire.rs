@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::Distributed;
-use super::decision::Decision;
+use super::inner::decision::Decision;
 use crate::clock::Clock;
+use crate::clock::wait::CancelToken;
 use crate::random::up_to;
 use crate::store::{Store, StoreError};
-use crate::wait::CancelToken;
 use rategate_core::span::whole_ns;
 
 impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {

@@ -1,27 +1,26 @@
-//! The builder of a distributed limiter, and its errors.
+//! The builder of a distributed limiter.
 
-use std::error::Error;
-use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rategate_core::debt::Debt;
-use rategate_core::node::{GuardError, LeaseConfig, NodeConfigError, guarded};
+use rategate_core::node::{LeaseConfig, guarded};
 
-use super::charges::Charges;
-use super::counts::Counters;
-use super::deadline::TaskDeadlines;
-use super::fallback::Fallback;
+use super::inner::charges::Charges;
+use super::inner::counts::Counters;
+use super::inner::decision::deadline::TaskDeadlines;
+use super::inner::fallback::Fallback;
+use super::inner::leased::Leasing;
+use super::inner::renewals::Renewals;
 use super::inner::{Inner, Strategy};
-use super::leased::Leasing;
 use super::mode::{Leases, Mode, OnUnavailable};
-use super::renewals::Renewals;
 use super::rounds::WorkSchedule;
 use super::watch::Watch;
 use super::{Distributed, remembered_ns};
 use crate::clock::{Clock, MonotonicClock};
-use crate::store::{PlanError, Rule, Store};
+use crate::error::SetupError;
+use crate::store::{Rule, Store};
 use rategate_core::span::whole_ns;
 
 /// The default time that a call waits for the store: 20 ms.
@@ -288,53 +287,3 @@ fn guard(label: &str, rule: &Rule, leases: Leases) -> Result<Rule, SetupError> {
         Rule::Window(_) | Rule::Calendar(_) | Rule::InFlight(..) => Ok(*rule),
     }
 }
-
-/// An error in the configuration of a limiter.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SetupError {
-    /// No limit was given.
-    NoLimit,
-    /// A field of [`Leases`] is zero.
-    Zero {
-        /// The name of the field.
-        field: &'static str,
-    },
-    /// The store cannot keep a limit.
-    Plan(PlanError),
-    /// The lease config is invalid.
-    LeaseConfig(NodeConfigError),
-    /// The leases are too long for their limit.
-    Guard {
-        /// The label of the limit.
-        label: String,
-        /// The error, with the longest lease accepted.
-        error: GuardError,
-    },
-    /// A limit of permits in flight can only be decided by the store.
-    ///
-    /// It requires [`Mode::Exact`], and [`OnUnavailable::Deny`] or [`OnUnavailable::Admit`].
-    InFlight {
-        /// The label of the limit.
-        label: String,
-    },
-}
-
-impl fmt::Display for SetupError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoLimit => f.write_str("no limit: add at least one, with a label"),
-            Self::Zero { field } => write!(f, "`{field}` is zero; it must be above zero"),
-            Self::Plan(error) => error.fmt(f),
-            Self::LeaseConfig(error) => error.fmt(f),
-            Self::Guard { label, error } => write!(f, "limit `{label}`: {error}"),
-            Self::InFlight { label } => write!(
-                f,
-                "limit `{label}`: permits in flight require the exact mode, and `Deny` or `Admit` \
-                 while the store is unavailable"
-            ),
-        }
-    }
-}
-
-impl Error for SetupError {}

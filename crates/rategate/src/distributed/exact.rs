@@ -3,9 +3,9 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use super::deadline::PendingCall;
-use super::decision::{DecidedBy, Decision, DecisionFuture, Grant};
 use super::inner::Inner;
+use super::inner::decision::deadline::PendingCall;
+use super::inner::decision::{DecidedBy, Decision, DecisionFuture, Grant};
 use super::watch::CheckedReply;
 use crate::clock::Clock;
 use crate::store::{Key, LeaseId, Reply, Store, StoreError, StoreRequest};

@@ -1,15 +1,22 @@
 //! The state that all clones of a limiter share, and the choice of the mode that decides a call.
 
+pub(super) mod charges;
+pub(super) mod counts;
+pub(super) mod decision;
+pub(super) mod fallback;
+pub(super) mod leased;
+pub(super) mod renewals;
+
 use std::num::NonZeroU64;
 use std::sync::{Arc, Weak};
 
-use super::charges::Charges;
-use super::counts::Counters;
-use super::deadline::TaskDeadlines;
-use super::decision::{DecidedBy, Decision, DecisionFuture, DecisionSender, Grant};
-use super::fallback::Fallback;
-use super::leased::{Entry, Leasing};
-use super::renewals::Renewals;
+use self::charges::Charges;
+use self::counts::Counters;
+use self::decision::deadline::TaskDeadlines;
+use self::decision::{DecidedBy, Decision, DecisionFuture, DecisionSender, Grant};
+use self::fallback::Fallback;
+use self::leased::{Entry, Leasing};
+use self::renewals::Renewals;
 use super::rounds::WorkSchedule;
 use super::watch::{Change, Watch};
 use crate::clock::Clock;

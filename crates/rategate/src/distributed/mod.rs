@@ -67,30 +67,24 @@
 
 mod acquire;
 mod builder;
-mod charges;
-mod counts;
-mod deadline;
-mod decision;
 mod exact;
-mod fallback;
 mod health;
 mod held;
 mod inner;
-mod leased;
 mod mode;
 mod once;
-mod renewals;
 mod reserve;
 mod rounds;
 mod watch;
 
-pub use builder::{Builder, SetupError};
+pub use crate::store::StoreStatus;
+pub use builder::Builder;
 pub use builder::{DEFAULT_BUDGET, DEFAULT_KEYS};
-pub use counts::{Calls, Counts};
-pub use decision::{DecidedBy, Decision, DecisionFuture, Denial, Grant};
-pub use health::{Health, StoreStatus};
+pub use health::Health;
+pub use inner::counts::{Calls, Counts};
+pub use inner::decision::{DecidedBy, Decision, DecisionFuture, Denial, Grant};
+pub use inner::renewals::LeaseGuard;
 pub use mode::{Leases, Mode, OnUnavailable};
-pub use renewals::LeaseGuard;
 
 use std::fmt;
 use std::iter;
@@ -100,8 +94,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rategate_core::calendar::{Calendar, Window};
 
+use self::inner::leased::Entry;
 use self::inner::{Inner, Strategy};
-use self::leased::Entry;
 use crate::clock::{Clock, MonotonicClock};
 use crate::process::ProcessBound;
 #[cfg(feature = "metrics")]
@@ -286,7 +280,17 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     #[cfg(feature = "metrics")]
     pub fn publish(&self) {
         let inner = self.inner();
-        publish::distributed(&inner.name, &self.counts(), &self.health());
+        let Counts { store, lease, fallback, changes, dropped_charges, waiting_charges, .. } =
+            self.counts();
+        let calls = [("store", store), ("lease", lease), ("fallback", fallback)];
+        let figures = publish::Distributed {
+            calls: calls.map(|(by, calls)| (by, calls.granted, calls.denied)),
+            changes,
+            dropped_charges,
+            waiting_charges,
+            store_status: self.health().store_status,
+        };
+        publish::distributed(&inner.name, &figures);
     }
 
     /// Returns the status of the store.

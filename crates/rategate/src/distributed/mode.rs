@@ -91,7 +91,7 @@ impl OnUnavailable {
     ///     .on_unavailable(OnUnavailable::local(4))
     ///     .build()?;
     /// # let _ = limiter;
-    /// # Ok::<(), rategate::distributed::SetupError>(())
+    /// # Ok::<(), rategate::error::SetupError>(())
     /// ```
     ///
     /// # Panics

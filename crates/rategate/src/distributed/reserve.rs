@@ -8,8 +8,8 @@ use rategate_core::span::whole_ns;
 
 use super::Distributed;
 use super::held::Estimate;
+use super::inner::leased::Entry;
 use super::inner::{Inner, Strategy};
-use super::leased::Entry;
 use crate::clock::Clock;
 use crate::store::{
     ChargeReply, EndReply, Key, Pending, Reply, ReservationEnd, ReservationId, ReserveReply,

@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::wait::{CancelToken, Wake};
+use crate::clock::wait::{CancelToken, Wake};
 
 /// A schedule of instants and the work due at each.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use rategate_core::node::{Breaker, BreakerConfig, Pass};
 
-use super::health::{Health, StoreStatus};
-use crate::store::{Reply, StoreError, StoreReply, Unavailable};
+use super::health::Health;
+use crate::store::{Reply, StoreError, StoreReply, StoreStatus, Unavailable};
 
 /// The circuit breaker of each part of the store, and the quarantine, for one limiter.
 #[derive(Debug)]

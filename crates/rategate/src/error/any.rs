@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+#[cfg(feature = "distributed")]
+use super::SetupError;
 use super::{
     AcquireError, ChargeError, ClassError, Closed, CountsInFlight, ExceedsCapacity, LimitError,
     PolicyTextError, RateError, RatioError, ReconfigureError, ShareError, SpanError,
@@ -10,8 +12,6 @@ use super::{
 };
 #[cfg(feature = "keyed")]
 use super::{KeyedError, TryAllError};
-#[cfg(feature = "distributed")]
-use crate::distributed::SetupError;
 #[cfg(feature = "distributed")]
 use crate::store::StoreError;
 

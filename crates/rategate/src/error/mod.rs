@@ -4,6 +4,10 @@
 //! Its [kind](Error::kind) tells apart what its caller treats differently.
 
 mod any;
+#[cfg(feature = "keyed")]
+mod keyed;
+#[cfg(feature = "distributed")]
+mod setup;
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -13,15 +17,10 @@ use rategate_core::queue::QueueRejection;
 use rategate_core::verdict::Refusal;
 
 pub use self::any::{Error, ErrorKind};
-pub use crate::adapter::io::AdapterError;
-#[cfg(feature = "futures")]
-pub use crate::adapter::sink::SinkError;
 #[cfg(feature = "keyed")]
-pub use crate::keyed::error::KeyedError;
-#[cfg(feature = "keyed")]
-pub use crate::keyed::joint::TryAllError;
-pub use crate::pace::dispatcher::SubmitError;
-pub use crate::permit::Expired;
+pub use self::keyed::{KeyedError, TryAllError};
+#[cfg(feature = "distributed")]
+pub use self::setup::SetupError;
 pub use rategate_core::error::{
     CountsInFlight, ExceedsCapacity, LimitError, PolicyTextError, RateError, RatioError, SpanError,
 };
@@ -30,6 +29,28 @@ pub use rategate_core::fair::TooManyClasses;
 /// The error of a limiter that has been closed, and grants nothing any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed;
+
+/// The error of an operation that may not start any more: its time since the grant has run out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expired {
+    pub(crate) late_ns: u64,
+}
+
+impl Expired {
+    /// Returns how long after the end of its time the start would have come; never zero.
+    #[must_use]
+    pub const fn late(&self) -> Duration {
+        Duration::from_nanos(self.late_ns)
+    }
+}
+
+impl fmt::Display for Expired {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the permit expired {:?} ago", self.late())
+    }
+}
+
+impl StdError for Expired {}
 
 /// The error of a call that a limiter could not decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,8 +13,7 @@ use rategate_core::queue::{Joined, Request, WaiterId};
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::Grant;
 use crate::error::AcquireError;
-use crate::hold::Estimate;
-use crate::section::{CriticalSection, Notifier};
+use crate::section::{CriticalSection, Estimate, Notifier};
 use crate::shared::Shared;
 
 /// The future of [`AsyncLimiter::acquire`](crate::AsyncLimiter::acquire).

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::wait::{Sleep, Timer};
+use crate::clock::wait::{Sleep, Timer};
 
 /// The timer of the async-io reactor, usually some 50 us late.
 ///

@@ -11,10 +11,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::clock::wait::{GATHER_NS, Precision, Sleep, ThreadTimer, Timer};
 use crate::panics::quietly;
 use crate::shared::Shared;
 use crate::sync::{AtomicBool, Ordering, PerProcess, TryMutex};
-use crate::wait::{GATHER_NS, Precision, Sleep, ThreadTimer, Timer};
 
 /// The number of waiters granted before the lock is free for a moment, and they are woken.
 const BATCH: usize = 64;

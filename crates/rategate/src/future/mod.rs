@@ -1,9 +1,8 @@
-//! Limiters and open loops for tasks, under any executor: nothing here blocks a thread.
+//! Limiters for tasks, under any executor: nothing here blocks a thread.
 
 mod acquire;
 mod driver;
 mod limiter;
-mod released;
 mod reservation;
 mod timed;
 mod verbs;
@@ -17,7 +16,6 @@ pub use self::acquire::{Acquire, AcquireOwned, AcquireWithin};
 #[cfg(feature = "async-io")]
 pub use self::async_io::AsyncIoTimer;
 pub use self::limiter::AsyncLimiter;
-pub use self::released::Released;
 pub use self::reservation::{AsyncReservation, Ready};
 pub use self::timed::Timed;
 #[cfg(feature = "tokio")]

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use rategate_core::queue::WaiterId;
 
+use crate::clock::wait::Sleep;
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::Grant;
 use crate::error::AcquireError;
 use crate::reservation::Reservation;
 use crate::shared::Shared;
-use crate::wait::Sleep;
 use rategate_core::span::whole_ns;
 
 /// Permits promised for one instant, returned by

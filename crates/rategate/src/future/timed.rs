@@ -1,7 +1,7 @@
 //! A clock that is combined with another timer.
 
 use crate::clock::Clock;
-use crate::wait::{CancelToken, Timer, Wait, Wake};
+use crate::clock::wait::{CancelToken, Timer, Wait, Wake};
 
 /// A clock on which tasks wait by a timer of your choice, such as the runtime's own.
 ///

@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
 use crate::clock::Clock;
-use crate::wait::{CancelToken, Sleep, Timer, Wait, Wake, on_real_time};
+use crate::clock::wait::{CancelToken, Sleep, Timer, Wait, Wake, on_real_time};
 
 /// The timer of a tokio runtime, which wakes at whole milliseconds and about one late.
 ///

@@ -18,7 +18,7 @@ use crate::hold::Hold;
 use crate::permit::Permit;
 use crate::stats::LimitStats;
 use crate::status::Status;
-use crate::wait::QueueBounds;
+use rategate_core::queue::QueueBounds;
 
 /// Each is the verb of its name of [`Limiter`](crate::Limiter), with its errors.
 ///

@@ -1,8 +1,8 @@
 //! Decisions about several limits at once: a call passes all of them, or takes from none.
 
+use std::fmt;
 use std::num::NonZeroU64;
 use std::time::Duration;
-use std::{error, fmt};
 
 use rategate_core::holds::{Hold, HoldVerdict};
 use rategate_core::ledger::Ledger;
@@ -10,7 +10,7 @@ use rategate_core::verdict::{Refusal, Verdict};
 
 use crate::clock::Clock;
 use crate::decision::Grant;
-use crate::error::KeyedError;
+use crate::error::{KeyedError, TryAllError};
 use crate::limiter::Limiter;
 use crate::shared::LimiterGuard;
 use crate::status::Status;
@@ -55,27 +55,6 @@ impl<T> JointDecision<T> {
             Self::Denied { retry_after, .. } => *retry_after,
             Self::Granted(_) => None,
         }
-    }
-}
-
-/// The error of a call that could not be decided. Nothing is taken then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TryAllError {
-    /// The index of the part that could not be decided.
-    pub at: usize,
-    /// The reason.
-    pub error: KeyedError,
-}
-
-impl fmt::Display for TryAllError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "limit {}: {}", self.at, self.error)
-    }
-}
-
-impl error::Error for TryAllError {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        Some(&self.error)
     }
 }
 

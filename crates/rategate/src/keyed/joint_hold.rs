@@ -9,17 +9,16 @@ use rategate_core::holds;
 use rategate_core::span::whole_ns;
 
 use super::joint::{
-    GuardedBy, Guarding, HeldStatus, JointDecision, JointLimiter, Lock, TryAllError,
-    decide_together,
+    GuardedBy, Guarding, HeldStatus, JointDecision, JointLimiter, Lock, decide_together,
 };
 use super::joint_key::JointKey;
 use super::key::Id;
-use super::section::KeyLocation;
 use super::table::Table;
+use super::table::section::KeyLocation;
 use crate::charge::Hold;
 use crate::clock::Clock;
 use crate::decision::Denial;
-use crate::error::KeyedError;
+use crate::error::{KeyedError, TryAllError};
 use crate::hold::KeyName;
 use crate::limiter::Limiter;
 use crate::status::Status;

@@ -11,12 +11,12 @@ use rategate_core::ledger::Ledger;
 use rategate_core::verdict::{Refusal, Verdict};
 
 use super::entries::Entries;
-use super::error::KeyedError;
 use super::key::Id;
-use super::section::{KeyLocation, KeySection, Lent, PendingPolicy};
 use super::table::Table;
+use super::table::section::{KeyLocation, KeySection, Lent, PendingPolicy};
 use crate::clock::Clock;
 use crate::decision::Grant;
+use crate::error::KeyedError;
 use crate::keyed::joint::{
     AfterUnlock, EnterError, GuardedBy, Held, HeldStatus, JointLimit, JointLimiter, Lock,
     LockedRequest, Order, SHARD, opens_after,

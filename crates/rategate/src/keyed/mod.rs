@@ -1,9 +1,7 @@
 //! Keyed limits: a separate limit for each of millions of keys, in bounded memory.
 
-mod admission;
 mod capacity;
 mod entries;
-pub(crate) mod error;
 mod eviction_cursor;
 mod holds;
 pub(crate) mod joint;
@@ -15,7 +13,6 @@ mod policy_versions;
 mod projection;
 mod replay;
 mod returns;
-mod section;
 mod slots;
 #[cfg(feature = "serde")]
 mod snapshot;
@@ -31,17 +28,17 @@ use rategate_core::any_policy::AnyPolicy;
 use rategate_core::concurrent::Leftover;
 
 pub use self::capacity::{Capacity, DEFAULT_BYTES, DEFAULT_KEYS, MAX_KEYS, Overflow};
-use self::error::KeyedError;
 pub use self::joint::{Acquisition, JointDecision, try_all};
 pub use self::joint_hold::{Estimate, try_hold_all, try_hold_all_with_status};
 use self::joint_key::JointKey;
 pub use self::key::{HashedId, Hashing, Id, Key, NumberId, Seeds};
 pub use self::policy_versions::MAX_TIERS;
 pub use self::replay::{Replay, ReplayOutcome};
-use self::section::KeyLocation;
 use self::table::Table;
+use self::table::section::KeyLocation;
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Grant};
+use crate::error::KeyedError;
 use crate::limiter::Limiter;
 use crate::stats::{Detail, KeyStats, Outcome};
 use crate::status::Status;

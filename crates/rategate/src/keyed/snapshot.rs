@@ -15,8 +15,8 @@ use super::capacity::Capacity;
 use super::entries::EntryForm;
 use super::key::{Hashing, Id, Key, Seeds};
 use super::policy_versions::PolicyVersions;
-use super::section::KeySection;
 use super::table::Table;
+use super::table::section::KeySection;
 use crate::clock::{Clock, MonotonicClock};
 use crate::limiter::Limiter;
 use crate::snapshot::{

@@ -15,17 +15,17 @@ use rategate_core::ledger::Ledger;
 use rategate_core::packed::Packed;
 use rategate_core::refund::RefundEpoch;
 
+use self::section::{KeyLocation, KeySection, SectionResult};
 use super::capacity::{Capacity, MAX_KEYS, Overflow};
 use super::entries::Entries;
-use super::error::KeyedError;
 use super::joint::{GuardedBy, Guarding};
 use super::key::{Id, Seeds};
 use super::policy_versions::{PolicyVersion, PolicyVersions};
 use super::projection::{Peeked, Projection};
-use super::section::{KeyLocation, KeySection, SectionResult};
 use super::slots::{SlotDecision, SlotVersion, Slots, WINDOW, scaled};
 use crate::clock::{Clock, NeverBack};
 use crate::decision::{Decision, Grant};
+use crate::error::KeyedError;
 use crate::hold::KeyName;
 use crate::limiter::Limiter;
 use crate::stats::KeyStats;
@@ -35,6 +35,7 @@ use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 mod changes;
 mod holds;
 mod returns;
+pub(super) mod section;
 mod tally;
 
 /// The most keys of a shard, so that work under one lock takes some microseconds.

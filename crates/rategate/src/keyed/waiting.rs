@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Keyed;
 use super::key::Key;
-use super::section::KeyLocation;
+use super::table::section::KeyLocation;
 use crate::clock::Clock;
 use crate::decision::{Decision, Grant};
 use crate::error::{AcquireError, Error};

@@ -2,8 +2,8 @@
 
 use super::Keyed;
 use super::key::{Id, Key, NumberId};
-use super::section::KeySection;
 use super::table::Table;
+use super::table::section::KeySection;
 use crate::clock::Clock;
 use crate::error::KeyedError;
 use crate::status::Status;

@@ -9,10 +9,10 @@ use rategate_core::span::whole_ns;
 
 use super::Limiter;
 use crate::clock::Clock;
+use crate::clock::wait::Precision;
 use crate::error::{ClassError, Closed};
 use crate::local::Local;
 use crate::stats::LimitStats;
-use crate::wait::Precision;
 
 impl<C: Clock> Limiter<C> {
     /// Returns this handle with another wait precision, which its later clones inherit.

@@ -11,13 +11,13 @@ use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 
 use crate::clock::Clock;
+use crate::clock::wait::CancelToken;
 use crate::decision::Grant;
 use crate::error::AcquireError;
 use crate::limiter::Limiter;
 use crate::panics::quietly;
 use crate::process::ProcessBound;
 use crate::shared::Shared;
-use crate::wait::CancelToken;
 
 /// The maximum number of tasks that a dispatcher's queue can be made for.
 pub const MAX_QUEUE: usize = 1_048_576;

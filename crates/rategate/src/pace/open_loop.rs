@@ -7,9 +7,9 @@ use std::iter::{Enumerate, Fuse};
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use crate::clock::wait::{CancelToken, Listeners, Precision, Wait, Wake};
 use crate::clock::{Clock, MonotonicClock};
 use crate::sync::{Mutex, MutexGuard};
-use crate::wait::{CancelToken, Listeners, Precision, Wait, Wake};
 
 /// A load whose operations are released at their due instants, however long those before take.
 ///

@@ -10,9 +10,9 @@ use rategate_core::pacer::{self, DEFAULT_CATCH_UP_NS, DEFAULT_MIN_SLEEP_NS, Pace
 use rategate_core::policy::{Policy, Taken};
 use rategate_core::rate::Rate;
 
+use crate::clock::wait::CancelToken;
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::AcquireError;
-use crate::wait::CancelToken;
 use rategate_core::span::whole_ns;
 
 /// A throttle that keeps a loop of operations at a rate, on average.

@@ -1,5 +1,7 @@
 //! Permits that come back to the limit and its waiters: of holds, refunds and settlements.
 
+use std::cell::Cell;
+
 use rategate_core::debt::Debt;
 use rategate_core::error::CountsInFlight;
 use rategate_core::fair::ClassId;
@@ -9,7 +11,20 @@ use rategate_core::queue::Outcome;
 use rategate_core::verdict::{Grant, Settled};
 
 use super::{Collected, CriticalSection};
-use crate::hold::Estimate;
+
+/// An estimate that a waiter holds from its grant on.
+#[derive(Debug)]
+pub(crate) struct Estimate {
+    pub(crate) ttl_ns: u64,
+    /// Set under the lock, with the grant.
+    pub(crate) held: Cell<Option<Hold>>,
+}
+
+impl Estimate {
+    pub(crate) const fn new(ttl_ns: u64) -> Self {
+        Self { ttl_ns, held: Cell::new(None) }
+    }
+}
 
 impl CriticalSection<'_> {
     /// Holds the permits of a grant of this critical section, if its caller wants that.

@@ -7,8 +7,8 @@ use rategate_core::ledger::Ledger;
 use rategate_core::queue::{Outcome, Queue, QueueBounds, Rousing, WaiterId};
 
 use super::woken::{Notifier, Woken};
+use crate::clock::wait::EARLY_NS;
 use crate::lead::Lead;
-use crate::wait::EARLY_NS;
 
 /// The state behind a limiter's lock.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use std::task::Waker;
 
 use rategate_core::queue::Wakes;
 
+use crate::clock::wait::CancelToken;
 use crate::panics::quietly;
-use crate::wait::CancelToken;
 
 /// A handle that wakes a waiter.
 #[derive(Clone, Debug)]

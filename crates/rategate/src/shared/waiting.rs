@@ -13,13 +13,12 @@ use rategate_core::queue::{Joined, Outcome, Request, WaiterId};
 use rategate_core::verdict::{self, Verdict};
 
 use super::{MAX_SILENCE, Promise, Shared};
+use crate::clock::wait::{CancelToken, Precision, Waiter, Wake, spin_until};
 use crate::clock::{Clock, NeverBack};
 use crate::decision::Grant;
 use crate::error::{AcquireError, TooLong, WaitBound};
-use crate::hold::Estimate;
 use crate::panics::quietly;
-use crate::section::{Collected, CriticalSection, Notifier};
-use crate::wait::{CancelToken, Precision, Waiter, Wake, spin_until};
+use crate::section::{Collected, CriticalSection, Estimate, Notifier};
 
 impl<C: Clock> Shared<C> {
     /// Takes permits that are available without any wait.

@@ -5,7 +5,7 @@ use std::{fmt, io};
 
 use rategate_core::portable::WordsError;
 
-use super::wire::{MAX_KEY_BYTES, MAX_RECORD_BYTES, VERSION};
+use super::{MAX_KEY_BYTES, MAX_RECORD_BYTES, VERSION};
 
 /// An error of saving or restoring a limit. Bytes count from zero, from where the reader began.
 #[derive(Debug)]

@@ -55,6 +55,7 @@ mod reader;
 mod record;
 mod time;
 mod wire;
+mod words;
 mod writer;
 
 pub use self::error::SnapshotError;
@@ -62,5 +63,13 @@ pub use self::plain::Snapshot;
 pub use self::reader::SnapshotReader;
 pub use self::record::{Header, Record};
 pub use self::time::{Downtime, SavedAt};
-pub use self::wire::{MAX_KEY_BYTES, MAX_RECORD_BYTES, VERSION};
 pub use self::writer::SnapshotWriter;
+
+/// The version of the format. A file of another version is refused.
+pub const VERSION: u16 = 1;
+
+/// The longest key, in bytes.
+pub const MAX_KEY_BYTES: usize = 65_536;
+
+/// The longest record, in bytes as written.
+pub const MAX_RECORD_BYTES: usize = 268_435_456;

@@ -1,20 +1,19 @@
 //! A limiter as plain data.
 
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::Path;
 
 use rategate_core::saved::Numbers;
 use rategate_core::saved::Saved;
-use serde::de::{self, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
+use super::VERSION;
 use super::error::SnapshotError;
 use super::reader::SnapshotReader;
 use super::record::{Header, Record};
 use super::time::SavedAt;
-use super::wire::VERSION;
+use super::words::Words;
 use super::writer::SnapshotWriter;
 
 /// A limiter in plain data: the instant of saving, and its limits in words.
@@ -177,54 +176,5 @@ impl TryFrom<Form> for Snapshot {
         };
         let saved_at = SavedAt::of(form.clock_ns, form.wall_ns);
         Ok(Self { saved_at, limits: form.limits.into_iter().map(limit).collect() })
-    }
-}
-
-/// A sequence of words: numbers, or text in human-readable formats, as not all of these hold
-/// 64 bits.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Words(pub(super) Vec<u64>);
-
-impl Serialize for Words {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if !serializer.is_human_readable() {
-            return self.0.serialize(serializer);
-        }
-        let words: Vec<String> = self.0.iter().map(u64::to_string).collect();
-        serializer.serialize_str(&words.join(" "))
-    }
-}
-
-impl<'de> Deserialize<'de> for Words {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        if deserializer.is_human_readable() {
-            deserializer.deserialize_str(WordsText)
-        } else {
-            Vec::deserialize(deserializer).map(Self)
-        }
-    }
-}
-
-struct WordsText;
-
-impl<'de> Visitor<'de> for WordsText {
-    type Value = Words;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("whole numbers up to 2^64 - 1, with spaces between")
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Words, E> {
-        let words = text.split_ascii_whitespace().map(str::parse);
-        let words = words.collect::<Result<_, _>>();
-        words.map(Words).map_err(|_| E::invalid_value(de::Unexpected::Str(text), &self))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Words, A::Error> {
-        let mut words = Vec::new();
-        while let Some(word) = seq.next_element()? {
-            words.push(word);
-        }
-        Ok(Words(words))
     }
 }

@@ -4,9 +4,8 @@ use std::io::Read;
 
 use super::error::SnapshotError;
 use super::record::{Header, Record};
-use super::wire::{
-    BLOCK_HEAD_BYTES, Checksum, Kind, MAGIC, MAX_BLOCK_BYTES, MAX_KEY_BYTES, VERSION,
-};
+use super::wire::{BLOCK_HEAD_BYTES, Checksum, Kind, MAGIC, MAX_BLOCK_BYTES};
+use super::{MAX_KEY_BYTES, VERSION};
 
 /// A reader of a snapshot that a [`SnapshotWriter`](super::SnapshotWriter) wrote: an iterator
 /// over records.

@@ -3,8 +3,8 @@
 use rategate_core::saved::Numbers;
 use serde::{Deserialize, Serialize};
 
-use super::plain::Words;
 use super::time::SavedAt;
+use super::words::Words;
 
 /// The header before all records: the instant of saving, and the policies that were in force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

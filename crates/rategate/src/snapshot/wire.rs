@@ -13,16 +13,8 @@
 
 use crc32fast::Hasher;
 
+use super::MAX_RECORD_BYTES;
 use super::error::SnapshotError;
-
-/// The version of the format. A file of another version is refused.
-pub const VERSION: u16 = 1;
-
-/// The longest key, in bytes.
-pub const MAX_KEY_BYTES: usize = 65_536;
-
-/// The longest record, in bytes as written.
-pub const MAX_RECORD_BYTES: usize = 268_435_456;
 
 /// The magic number of a file: not valid text, and damaged by any transfer as text.
 pub(super) const MAGIC: [u8; 8] = [0x89, b'R', b'G', b'S', 0x0D, 0x0A, 0x1A, 0x0A];

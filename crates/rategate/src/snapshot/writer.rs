@@ -5,9 +5,8 @@ use std::mem::take;
 
 use super::error::SnapshotError;
 use super::record::{Header, Record};
-use super::wire::{
-    BLOCK_BYTES, Checksum, Kind, MAGIC, MAX_KEY_BYTES, MAX_RECORD_BYTES, VERSION, block_head,
-};
+use super::wire::{BLOCK_BYTES, Checksum, Kind, MAGIC, block_head};
+use super::{MAX_KEY_BYTES, MAX_RECORD_BYTES, VERSION};
 
 /// A writer of a snapshot of many limits: a header, then record after record.
 ///

@@ -9,9 +9,7 @@ use std::time::Duration;
 use rategate_core::span::whole_ns;
 
 #[cfg(feature = "distributed")]
-use crate::distributed::StoreStatus;
-#[cfg(feature = "distributed")]
-use crate::store::Unavailable;
+use crate::store::{StoreStatus, Unavailable};
 
 #[cfg(feature = "tracing")]
 const TARGET: &str = "rategate";

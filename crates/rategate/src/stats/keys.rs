@@ -11,9 +11,8 @@ use super::events::Warnings;
 use super::lanes::{Lanes, OwnLane};
 use super::limit::LimitStats;
 use super::outcome::Outcome;
-use super::report::Report;
+use super::report::{Report, Tops};
 use super::sample::Sample;
-use super::top::Top;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
 /// The most threads that have sketches of their own; as many sketches again are shared.
@@ -102,17 +101,6 @@ impl Detail {
 struct TopKeysLane<Id> {
     tops: Mutex<Tops<Id>>,
     skipped: AtomicU64,
-}
-
-/// The sketches of one lane, or the sum of all.
-#[derive(Clone, Debug)]
-pub(super) struct Tops<Id> {
-    /// Ranked by calls.
-    pub(super) denied: Top<Id>,
-    /// Ranked by permits.
-    pub(super) used: Top<Id>,
-    /// Ranked by calls.
-    pub(super) near: Top<Id>,
 }
 
 impl<Id: Copy + Eq + Hash> KeyStats<Id> {
@@ -247,36 +235,6 @@ impl<Id> TopKeysLane<Id> {
             Err(Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(WouldBlock) => None,
         }
-    }
-}
-
-impl<Id: Copy + Eq + Hash> Tops<Id> {
-    fn new(max_keys: usize) -> Self {
-        Self { denied: Top::new(max_keys), used: Top::new(max_keys), near: Top::new(max_keys) }
-    }
-
-    /// Adds a call that counts as `calls`. Returns `true` if the key is known and has no name.
-    fn add(&mut self, id: Id, permits: u64, outcome: Outcome, calls: u64) -> bool {
-        match outcome {
-            Outcome::Denied { .. } => self.denied.count(id, calls),
-            Outcome::Granted { is_near } => {
-                let used = self.used.count(id, permits.saturating_mul(calls));
-                let near = is_near && self.near.count(id, calls);
-                used || near
-            }
-        }
-    }
-
-    fn set_name(&mut self, id: Id, name: &str) {
-        for top in [&mut self.denied, &mut self.used, &mut self.near] {
-            top.set_name(&id, name);
-        }
-    }
-
-    fn merge(&mut self, other: &Self) {
-        self.denied.merge(&other.denied);
-        self.used.merge(&other.used);
-        self.near.merge(&other.near);
     }
 }
 

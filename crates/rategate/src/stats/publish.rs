@@ -6,7 +6,7 @@ use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 
 use super::counts::Counts;
 #[cfg(feature = "distributed")]
-use crate::distributed::{self, Health, StoreStatus};
+use crate::store::StoreStatus;
 
 const CALLS: &str = "rategate_calls_total";
 const PERMITS: &str = "rategate_permits_total";
@@ -83,21 +83,30 @@ pub(super) fn table(limit: &str, all: &Counts, keys: usize) {
     gauge!(KEYS, "limit" => limit.to_owned()).set(keys);
 }
 
+/// The figures of a distributed limit.
 #[cfg(feature = "distributed")]
-pub(crate) fn distributed(limit: &str, counts: &distributed::Counts, health: &Health) {
-    let deciders =
-        [("store", counts.store), ("lease", counts.lease), ("fallback", counts.fallback)];
-    for (by, calls) in deciders {
-        for (outcome, calls) in [("granted", calls.granted), ("denied", calls.denied)] {
+pub(crate) struct Distributed {
+    /// The calls granted and denied by each party that decides.
+    pub(crate) calls: [(&'static str, u64, u64); 3],
+    pub(crate) changes: u64,
+    pub(crate) dropped_charges: u64,
+    pub(crate) waiting_charges: u64,
+    pub(crate) store_status: StoreStatus,
+}
+
+#[cfg(feature = "distributed")]
+pub(crate) fn distributed(limit: &str, figures: &Distributed) {
+    for (by, granted, denied) in figures.calls {
+        for (outcome, calls) in [("granted", granted), ("denied", denied)] {
             counter!(DECIDED, "limit" => limit.to_owned(), "by" => by, "outcome" => outcome)
                 .absolute(calls);
         }
     }
-    counter!(CHANGES, "limit" => limit.to_owned()).absolute(counts.changes);
-    counter!(DROPPED_CHARGES, "limit" => limit.to_owned()).absolute(counts.dropped_charges);
-    let waiting = f64::from(u32::try_from(counts.waiting_charges).unwrap_or(u32::MAX));
+    counter!(CHANGES, "limit" => limit.to_owned()).absolute(figures.changes);
+    counter!(DROPPED_CHARGES, "limit" => limit.to_owned()).absolute(figures.dropped_charges);
+    let waiting = f64::from(u32::try_from(figures.waiting_charges).unwrap_or(u32::MAX));
     gauge!(WAITING_CHARGES, "limit" => limit.to_owned()).set(waiting);
-    let state = match health.store_status {
+    let state = match figures.store_status {
         StoreStatus::Healthy => 0_u8,
         StoreStatus::Quarantined => 1,
         StoreStatus::Unavailable => 2,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::hash::Hash;
 
 use super::counts::Counts;
-use super::keys::Tops;
+use super::outcome::Outcome;
 use super::top::{Ranked, Top};
 
 /// The number of keys of each ranking that are shown as text.
@@ -98,5 +98,46 @@ impl<Id: fmt::Debug> fmt::Display for Ranking<Id> {
             }
         }
         Ok(())
+    }
+}
+
+/// The sketches of one lane, or the sum of all.
+#[derive(Clone, Debug)]
+pub(super) struct Tops<Id> {
+    /// Ranked by calls.
+    pub(super) denied: Top<Id>,
+    /// Ranked by permits.
+    pub(super) used: Top<Id>,
+    /// Ranked by calls.
+    pub(super) near: Top<Id>,
+}
+
+impl<Id: Copy + Eq + Hash> Tops<Id> {
+    pub(super) fn new(max_keys: usize) -> Self {
+        Self { denied: Top::new(max_keys), used: Top::new(max_keys), near: Top::new(max_keys) }
+    }
+
+    /// Adds a call that counts as `calls`. Returns `true` if the key is known and has no name.
+    pub(super) fn add(&mut self, id: Id, permits: u64, outcome: Outcome, calls: u64) -> bool {
+        match outcome {
+            Outcome::Denied { .. } => self.denied.count(id, calls),
+            Outcome::Granted { is_near } => {
+                let used = self.used.count(id, permits.saturating_mul(calls));
+                let near = is_near && self.near.count(id, calls);
+                used || near
+            }
+        }
+    }
+
+    pub(super) fn set_name(&mut self, id: Id, name: &str) {
+        for top in [&mut self.denied, &mut self.used, &mut self.near] {
+            top.set_name(&id, name);
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.denied.merge(&other.denied);
+        self.used.merge(&other.used);
+        self.near.merge(&other.near);
     }
 }

@@ -64,8 +64,10 @@ mod memory;
 mod reply;
 mod request;
 mod rule;
+mod status;
 mod store_ext;
 
+pub use self::status::StoreStatus;
 pub use error::{StoreError, Unavailable};
 pub use memory::{DEFAULT_CAPACITY, InFlight, MAX_LIMITS, MemoryImage, MemoryPlan, MemoryStore};
 pub use reply::{ChargeReply, CreditReply, Denial, Grant, Receipt, Reply, StoreReply, Verdict};
@@ -74,11 +76,11 @@ pub use request::{Key, LeaseId, ReservationEnd, ReservationId, StoreRequest};
 pub use rule::{PlanError, Rule};
 pub use store_ext::{Pending, StoreExt, Unclaimed};
 
-pub use crate::process::{PerProcess, ProcessBound};
 #[doc(no_inline)]
 // For stores of other crates, which block for their replies too.
 #[doc(hidden)]
-pub use crate::wait::assert_may_block;
+pub use crate::clock::wait::assert_may_block;
+pub use crate::process::{PerProcess, ProcessBound};
 
 /// A callback that receives the reply to a request.
 pub type Callback = Box<dyn FnOnce(Result<StoreReply, StoreError>) + Send>;

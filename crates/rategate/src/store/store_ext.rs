@@ -14,8 +14,8 @@ use super::{
     ReservationEnd, ReservationId, ReserveReply, Store, StoreError, StoreReply, StoreRequest,
     Unavailable, Verdict,
 };
+use crate::clock::wait::assert_may_block;
 use crate::delivery::{Delivery, OnUnclaimed};
-use crate::wait::assert_may_block;
 
 /// Requests as futures, for a shared store.
 ///

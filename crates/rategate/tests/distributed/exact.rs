@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rategate::SlidingLog;
-use rategate::distributed::{DecidedBy, Decision, DecisionFuture, Distributed, SetupError};
+use rategate::distributed::{DecidedBy, Decision, DecisionFuture, Distributed};
 use rategate::error::ExceedsCapacity;
+use rategate::error::SetupError;
 use rategate::store::{Key, LeaseId, MemoryStore, Rule, Store, StoreError, StoreExt, Verdict};
 use rategate::{Concurrency, Gcra};
 use rategate_testkit::ns;

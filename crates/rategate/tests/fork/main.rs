@@ -17,8 +17,8 @@ use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rategate::error::SubmitError;
 use rategate::pace::Dispatcher;
+use rategate::pace::SubmitError;
 use rategate::store::{LeaseId, PerProcess};
 use rategate::wait::{Sleep, ThreadTimer, Timed, Timer};
 use rategate::{AsyncLimiter, Gcra, Limiter, MonotonicClock};

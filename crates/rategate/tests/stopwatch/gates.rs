@@ -5,8 +5,8 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use rategate::adapter::ByteLimited;
-use rategate::error::SubmitError;
 use rategate::pace::Dispatcher;
+use rategate::pace::SubmitError;
 use rategate::{Limiter, RateLimitedExt};
 use rategate_testkit::stopwatch::{Stopwatch, log, log_of, race};
 

@@ -4,12 +4,12 @@ use std::sync::{Arc, OnceLock, PoisonError};
 
 use rategate_core::any_policy::AnyPolicy;
 
+use super::section::{KeyLocation, KeySection, PendingPolicy};
 use crate::clock::Clock;
+use crate::error::KeyedError;
 use crate::error::ReconfigureError;
-use crate::keyed::error::KeyedError;
 use crate::keyed::key::Id;
 use crate::keyed::policy_versions::PolicyVersions;
-use crate::keyed::section::{KeyLocation, KeySection, PendingPolicy};
 use crate::limiter::Limiter;
 use crate::stats::KeyStats;
 use crate::sync::{AtomicU64, Ordering};

@@ -7,14 +7,14 @@ use rategate_core::holds::{self, Committed, HoldVerdict};
 use rategate_core::verdict::Settled;
 
 use super::Table;
+use super::section::{KeyLocation, SectionResult};
 use crate::clock::Clock;
 use crate::decision::Denial;
 use crate::error::Closed;
+use crate::error::KeyedError;
 use crate::hold::{Hold, KeyName, KeysWithHolds};
-use crate::keyed::error::KeyedError;
 use crate::keyed::key::Id;
 use crate::keyed::projection::Projection;
-use crate::keyed::section::{KeyLocation, SectionResult};
 use crate::limiter::Limiter;
 use crate::status::Status;
 

@@ -6,13 +6,13 @@ use rategate_core::debt::{Charged, Debt};
 use rategate_core::ledger::Ledger;
 use rategate_core::verdict::Settled;
 
+use super::section::{KeyLocation, KeySection, SectionResult};
 use crate::clock::Clock;
 use crate::decision::Grant;
 use crate::error::Closed;
-use crate::keyed::error::KeyedError;
+use crate::error::KeyedError;
 use crate::keyed::key::Id;
 use crate::keyed::projection::Projection;
-use crate::keyed::section::{KeyLocation, KeySection, SectionResult};
 use crate::limiter::Limiter;
 use crate::sync::Ordering;
 

@@ -1,12 +1,14 @@
 //! The state of one key, and decisions over several of its limits.
 
+pub(super) mod reservations;
+
 use std::borrow::Cow;
 use std::num::NonZeroU64;
 
 use rategate_core::debt::{Charged, Debt};
 
+use self::reservations::Reservations;
 use super::plan::{Labelled, MemoryPlan};
-use super::reservations::Reservations;
 use super::state::{GrantReturn, State, Trace};
 use crate::store::{ChargeReply, Denial, Grant, LeaseId, Receipt, StoreError, Verdict};
 

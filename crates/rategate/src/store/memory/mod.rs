@@ -4,9 +4,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use self::entry::reservations::{Ending, Estimate};
 use self::entry::{Entry, Judged, PermitRequest, ReadReceipt};
 use self::once::Charge;
-use self::reservations::{Ending, Estimate};
 use self::reserve::IdCapacity;
 use self::shard::Shard;
 use super::{
@@ -19,13 +19,12 @@ mod entry;
 mod leases;
 mod once;
 mod plan;
-mod reservations;
 mod reserve;
 mod shard;
 mod state;
 
+pub use entry::reservations::InFlight;
 pub use plan::{MAX_LIMITS, MemoryPlan};
-pub use reservations::InFlight;
 
 /// The default capacity of a store, in keys.
 pub const DEFAULT_CAPACITY: usize = 1_000_000;

@@ -2,9 +2,10 @@
 
 use std::num::NonZeroU64;
 
-use rategate_core::debt::{Charged, Debt};
+use rategate_core::debt::Debt;
 
 use super::entry::Entry;
+use super::entry::reservations::OnceOutcome;
 use super::plan::{Labelled, MemoryPlan};
 use super::shard::Shard;
 use super::{MemoryStore, refuse_if};
@@ -18,13 +19,6 @@ pub(super) struct Charge<'a> {
     pub(super) permits: u64,
     pub(super) debt: Debt,
     pub(super) once: Option<ReservationId>,
-}
-
-/// The remembered outcome of a request that counts once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OnceOutcome {
-    Charged(Charged),
-    Credited(u64),
 }
 
 /// An id that is not known yet, and the permits of its request.

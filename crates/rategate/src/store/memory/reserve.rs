@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::reservations::{Ending, Estimate};
+use super::entry::reservations::{Ending, Estimate};
 use super::{MemoryStore, lock};
 use crate::clock::Clock;
 use crate::store::{Key, Reply, StoreError, Unavailable};

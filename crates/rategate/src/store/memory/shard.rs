@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use super::entry::Entry;
-use super::reservations::{InFlight, Moved};
+use super::entry::reservations::{InFlight, Moved};
 use super::reserve::IdCapacity;
 use crate::store::{Key, ReservationId, StoreError, Unavailable};
 

@@ -1,5 +1,7 @@
 //! Decisions made under a shard's lock.
 
+mod admission;
+
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -12,47 +14,47 @@ use rategate_core::ledger::Ledger;
 use rategate_core::members::Members;
 use rategate_core::verdict::{Grant, Settled, Verdict};
 
-use super::admission::{SWEEP_KNOWN, SWEEP_NEW, carry_ledger_over, carry_over};
-use super::entries::{Entries, EntryForm, LIMITER_BYTES};
-use super::eviction_cursor::EvictionCursor;
-use super::key::Id;
-use super::policy_versions::PolicyVersions;
-use super::projection::{Peeked, Projection};
-use super::slots::{Found, Home, Slots};
-use super::table::Table;
+use self::admission::{SWEEP_KNOWN, SWEEP_NEW, carry_ledger_over, carry_over};
+use super::Table;
 use crate::clock::Clock;
 use crate::hold::KeyName;
+use crate::keyed::entries::{Entries, EntryForm, LIMITER_BYTES};
+use crate::keyed::eviction_cursor::EvictionCursor;
+use crate::keyed::key::Id;
+use crate::keyed::policy_versions::PolicyVersions;
+use crate::keyed::projection::{Peeked, Projection};
+use crate::keyed::slots::{Found, Home, Slots};
 use crate::limiter::Limiter;
 
 /// The address of a key: its shard, its hash and its tier.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct KeyLocation<I> {
-    pub(super) id: I,
-    pub(super) hash: u64,
-    pub(super) shard: usize,
-    pub(super) tier: usize,
+pub(in crate::keyed) struct KeyLocation<I> {
+    pub(in crate::keyed) id: I,
+    pub(in crate::keyed) hash: u64,
+    pub(in crate::keyed) shard: usize,
+    pub(in crate::keyed) tier: usize,
 }
 
 impl<I: Id> KeyLocation<I> {
     /// Returns the name by which a table finds the key again.
-    pub(super) fn name(&self) -> KeyName {
+    pub(in crate::keyed) fn name(&self) -> KeyName {
         let word = |index| self.id.word(index);
         KeyName { id: [word(0), word(1)], tier: self.tier }
     }
 }
 
 /// A locked shard, in service of one key.
-pub(super) struct KeySection<'a, I: Id, C: Clock> {
-    pub(super) table: &'a Table<I, C>,
-    pub(super) entries: &'a mut Entries<I, C>,
-    pub(super) location: KeyLocation<I>,
-    pub(super) now_ns: u64,
+pub(in crate::keyed) struct KeySection<'a, I: Id, C: Clock> {
+    pub(in crate::keyed) table: &'a Table<I, C>,
+    pub(in crate::keyed) entries: &'a mut Entries<I, C>,
+    pub(in crate::keyed) location: KeyLocation<I>,
+    pub(in crate::keyed) now_ns: u64,
     /// Limiters to reconfigure once the lock is free, as that may wake waiters.
-    pub(super) late: &'a mut Vec<PendingPolicy<I, C>>,
+    pub(in crate::keyed) late: &'a mut Vec<PendingPolicy<I, C>>,
 }
 
 /// A key's limit outside of the table, for a decision that is not made yet.
-pub(super) enum Lent {
+pub(in crate::keyed) enum Lent {
     Ledger(Box<Ledger>),
     /// The key has a limiter, which decides for it.
     Elsewhere,
@@ -60,15 +62,15 @@ pub(super) enum Lent {
 }
 
 /// A key's limiter, and the policy that it is about to receive.
-pub(super) struct PendingPolicy<I, C> {
-    pub(super) location: KeyLocation<I>,
-    pub(super) version: u8,
-    pub(super) limiter: Limiter<C>,
-    pub(super) policy: AnyPolicy,
+pub(in crate::keyed) struct PendingPolicy<I, C> {
+    pub(in crate::keyed) location: KeyLocation<I>,
+    pub(in crate::keyed) version: u8,
+    pub(in crate::keyed) limiter: Limiter<C>,
+    pub(in crate::keyed) policy: AnyPolicy,
 }
 
 /// The result of an operation under the lock, or the limiter that has to decide instead.
-pub(super) enum SectionResult<T, C> {
+pub(in crate::keyed) enum SectionResult<T, C> {
     Here(T),
     /// The key has a limiter, which decides once the lock is free.
     Delegate(Limiter<C>),
@@ -79,7 +81,7 @@ pub(super) enum SectionResult<T, C> {
 }
 
 impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
-    pub(super) const fn at(
+    pub(in crate::keyed) const fn at(
         table: &'a Table<I, C>,
         entries: &'a mut Entries<I, C>,
         location: KeyLocation<I>,
@@ -89,7 +91,7 @@ impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
     }
 
     /// Advances the shard's clock, and examines some keys for eviction. Returns the shard's time.
-    pub(super) fn begin(&mut self, now_ns: u64) -> u64 {
+    pub(in crate::keyed) fn begin(&mut self, now_ns: u64) -> u64 {
         let now_ns = self.entries.latest_ns.max(now_ns);
         let now_ns = self.table.fresh_slots(self.location.shard, now_ns);
         self.entries.latest_ns = now_ns;
@@ -98,12 +100,12 @@ impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
         self.now_ns
     }
 
-    pub(super) fn slots(&self) -> Option<(&'a Slots, Home)> {
+    pub(in crate::keyed) fn slots(&self) -> Option<(&'a Slots, Home)> {
         let slots = self.table.slots.as_ref()?;
         Some((slots, slots.home(self.location.shard, self.location.hash)))
     }
 
-    pub(super) fn try_acquire<B: Projection>(
+    pub(in crate::keyed) fn try_acquire<B: Projection>(
         &mut self,
         permits: u64,
     ) -> Result<SectionResult<(Verdict, B), C>, ExceedsCapacity> {
@@ -149,7 +151,7 @@ impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
         Ok(SectionResult::Here((verdict, projection)))
     }
 
-    pub(super) fn peek<B: Projection>(
+    pub(in crate::keyed) fn peek<B: Projection>(
         &mut self,
         permits: u64,
     ) -> Result<SectionResult<Peeked<B>, C>, ExceedsCapacity> {
@@ -159,12 +161,12 @@ impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
         }))
     }
 
-    pub(super) fn remaining(&mut self) -> SectionResult<u64, C> {
+    pub(in crate::keyed) fn remaining(&mut self) -> SectionResult<u64, C> {
         self.view(Ledger::remaining)
     }
 
     /// Answers a request that changes nothing.
-    pub(super) fn view<T>(
+    pub(in crate::keyed) fn view<T>(
         &mut self,
         request: impl FnOnce(&Ledger, u64) -> T,
     ) -> SectionResult<T, C> {
@@ -230,7 +232,7 @@ impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
     }
 
     /// Credits permits that the caller vouches for.
-    pub(super) fn credit(&mut self, permits: u64) -> SectionResult<u64, C> {
+    pub(in crate::keyed) fn credit(&mut self, permits: u64) -> SectionResult<u64, C> {
         self.on_ledger(|ledger, now_ns| ledger.credit(now_ns, permits))
             .unwrap_or(SectionResult::Here(0))
     }
@@ -239,18 +241,22 @@ impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
     ///
     /// Earlier grants stay distinguishable from later ones as long as a refund of them could
     /// matter.
-    pub(super) fn reset(&mut self) -> SectionResult<bool, C> {
+    pub(in crate::keyed) fn reset(&mut self) -> SectionResult<bool, C> {
         self.on_ledger(Ledger::restart).unwrap_or(SectionResult::Here(false))
     }
 
     /// Refunds permits of a grant. An evicted key has nothing to refund.
-    pub(super) fn refund(&mut self, grant: &Grant, permits: u64) -> SectionResult<u64, C> {
+    pub(in crate::keyed) fn refund(
+        &mut self,
+        grant: &Grant,
+        permits: u64,
+    ) -> SectionResult<u64, C> {
         self.on_ledger(|ledger, now_ns| ledger.refund(now_ns, grant, permits))
             .unwrap_or(SectionResult::Here(0))
     }
 
     /// Charges permits, whether they fit or not. A key that is unknown becomes known.
-    pub(super) fn charge<B: Projection>(
+    pub(in crate::keyed) fn charge<B: Projection>(
         &mut self,
         permits: u64,
         debt: Debt,
@@ -265,7 +271,7 @@ impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
         }))
     }
 
-    pub(super) fn settle(
+    pub(in crate::keyed) fn settle(
         &mut self,
         grant: &Grant,
         actual: u64,
@@ -287,7 +293,7 @@ impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
     }
 
     /// Holds an estimate, or denies it. A denial adds no entry for an unknown key.
-    pub(super) fn try_hold<B: Projection>(
+    pub(in crate::keyed) fn try_hold<B: Projection>(
         &mut self,
         permits: u64,
         ttl_ns: u64,
@@ -318,7 +324,7 @@ impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
     }
 
     /// Ends a hold, under whatever policy the key has by now. Returns `None` if it is unknown.
-    pub(super) fn commit<B: Projection>(
+    pub(in crate::keyed) fn commit<B: Projection>(
         &mut self,
         hold: Hold,
         actual: u64,
@@ -333,7 +339,7 @@ impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
 
     /// Ends a hold, all of which was used. Returns `None` if the key is unknown, and with it the
     /// hold.
-    pub(super) fn keep(&mut self, hold: Hold) -> Option<SectionResult<(), C>> {
+    pub(in crate::keyed) fn keep(&mut self, hold: Hold) -> Option<SectionResult<(), C>> {
         self.location.tier = self.tier_in_force()?;
         self.on_ledger(|ledger, now_ns| {
             ledger.end_hold(now_ns, hold, hold.permits);
@@ -354,7 +360,7 @@ impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
     }
 
     /// Applies an operation to the key's ledger. Returns `None` if the key is unknown.
-    pub(super) fn on_ledger<T>(
+    pub(in crate::keyed) fn on_ledger<T>(
         &mut self,
         act: impl FnOnce(&mut Ledger, u64) -> T,
     ) -> Option<SectionResult<T, C>> {
@@ -375,7 +381,7 @@ impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
     /// Ends or aborts operations of a key.
     ///
     /// Returns whether the policy counts them, and whether the key is known.
-    pub(super) fn on_flight(
+    pub(in crate::keyed) fn on_flight(
         &mut self,
         act: impl FnOnce(&mut Ledger, u64) -> bool,
     ) -> SectionResult<(bool, bool), C> {
@@ -389,7 +395,7 @@ impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
     }
 
     /// Returns the limiter of a key, which the table keeps while a handle to it exists.
-    pub(super) fn limiter(&mut self) -> SectionResult<Limiter<C>, C> {
+    pub(in crate::keyed) fn limiter(&mut self) -> SectionResult<Limiter<C>, C> {
         // More than one entry, or limiters without handles would pile up.
         self.sweep(SWEEP_NEW);
         if self.load_entry().is_none() && !self.admit_fresh() {
@@ -415,7 +421,7 @@ impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
     }
 
     /// Returns the limiter of a key, if a handle to it exists.
-    pub(super) fn limiter_in_use(&mut self) -> Option<Limiter<C>> {
+    pub(in crate::keyed) fn limiter_in_use(&mut self) -> Option<Limiter<C>> {
         let at = self.entries.find(self.location.id, self.location.hash)?;
         self.reclaim_limiter(at);
         match &self.entries.at(at)?.form {
@@ -426,7 +432,7 @@ impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
 
     /// Takes a key's limit out of the table, to be [returned](Self::give_back) under the same
     /// lock. An unknown key takes an entry.
-    pub(super) fn lend(&mut self) -> Lent {
+    pub(in crate::keyed) fn lend(&mut self) -> Lent {
         if self.load_entry().is_none() && !self.admit_fresh() {
             return Lent::TableFull;
         }
@@ -451,7 +457,7 @@ impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
     }
 
     /// Returns a key's limit to the table.
-    pub(super) fn give_back(&mut self, ledger: Box<Ledger>) {
+    pub(in crate::keyed) fn give_back(&mut self, ledger: Box<Ledger>) {
         let Some(at) = self.entries.find(self.location.id, self.location.hash) else { return };
         let before = self.heap_bytes(at);
         if let Some((_, form)) = self.version_and_form(at) {
@@ -462,7 +468,7 @@ impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
 
     /// Inserts a key that is not in the table. Returns `false` if there is no capacity.
     #[cfg(feature = "serde")]
-    pub(super) fn restore(&mut self, mut ledger: Ledger) -> bool {
+    pub(in crate::keyed) fn restore(&mut self, mut ledger: Ledger) -> bool {
         let KeyLocation { id, hash, tier, .. } = self.location;
         let Some((version_id, _)) = self.entries.policy_versions.of_tier(tier) else {
             return false;
@@ -486,7 +492,12 @@ impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
     }
 
     /// Carries all keys of a policy over to its successor.
-    pub(super) fn change(&mut self, policy_versions: &Arc<PolicyVersions>, old_id: u8, new_id: u8) {
+    pub(in crate::keyed) fn change(
+        &mut self,
+        policy_versions: &Arc<PolicyVersions>,
+        old_id: u8,
+        new_id: u8,
+    ) {
         let before =
             std::mem::replace(&mut self.entries.policy_versions, Arc::clone(policy_versions));
         let (Some(old), Some(new)) = (before.get(old_id), policy_versions.get(new_id)) else {

@@ -8,9 +8,9 @@ use rategate_core::gcra::Gcra;
 use rategate_core::sliding_log::SlidingLog;
 
 use super::decision::{DecidedBy, Decision};
-use super::mode::{DEFAULT_DRIFT_PPM, OnUnavailable};
-use super::remembered_ns;
 use crate::clock::Clock;
+use crate::distributed::mode::{DEFAULT_DRIFT_PPM, OnUnavailable};
+use crate::distributed::remembered_ns;
 use crate::store::{
     Key, MemoryStore, PlanError, Receipt, Rule, Store, StoreExt, StoreRequest, Verdict,
 };
@@ -19,7 +19,7 @@ use crate::store::{
 const WHOLE_PPM: u64 = 1_000_000;
 
 /// The fallback of [`OnUnavailable`], with the state that it needs.
-pub(super) enum Fallback<C: Clock + 'static> {
+pub(in crate::distributed) enum Fallback<C: Clock + 'static> {
     Deny,
     Admit,
     /// A store of this node's own, with a partition of each limit.
@@ -29,7 +29,7 @@ pub(super) enum Fallback<C: Clock + 'static> {
 }
 
 /// The limits that a node keeps alone.
-pub(super) struct LocalFallback<C: Clock + 'static> {
+pub(in crate::distributed) struct LocalFallback<C: Clock + 'static> {
     store: Arc<MemoryStore<C>>,
     plan: Arc<<MemoryStore<C> as Store>::Plan>,
     /// The instant until which a predecessor process may have used all of it.
@@ -37,7 +37,7 @@ pub(super) struct LocalFallback<C: Clock + 'static> {
 }
 
 impl<C: Clock + Clone + 'static> Fallback<C> {
-    pub(super) fn new(
+    pub(in crate::distributed) fn new(
         on_unavailable: OnUnavailable,
         rules: &[(&str, Rule)],
         clock: &C,
@@ -70,7 +70,7 @@ impl<C: Clock + Clone + 'static> Fallback<C> {
 }
 
 impl<C: Clock + 'static> Fallback<C> {
-    pub(super) fn decide(
+    pub(in crate::distributed) fn decide(
         &self,
         key: &Key,
         permits: NonZeroU64,
@@ -110,7 +110,12 @@ impl<C: Clock + 'static> Fallback<C> {
 
 impl<C: Clock + 'static> Fallback<C> {
     /// Refunds permits that were granted alone.
-    pub(super) fn refund(&self, key: Key, permits: NonZeroU64, receipt: Option<Receipt>) {
+    pub(in crate::distributed) fn refund(
+        &self,
+        key: Key,
+        permits: NonZeroU64,
+        receipt: Option<Receipt>,
+    ) {
         if let (Self::Local(LocalFallback { store, plan, .. }), Some(receipt)) = (self, receipt) {
             let plan = Arc::clone(plan);
             store.submit(StoreRequest::Refund { plan, key, receipt, permits }, Box::new(|_| ()));

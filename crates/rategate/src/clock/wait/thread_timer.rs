@@ -10,11 +10,10 @@ use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::real::Slack;
 use super::{CancelToken, Sleep, Timer};
-use crate::clock::{Clock, SystemClock};
 use crate::panics::quietly;
 use crate::process::{PerProcess, ProcessBound};
 use rategate_core::span::whole_ns;
@@ -48,7 +47,7 @@ pub struct ThreadTimer;
 
 impl Timer for ThreadTimer {
     fn after(&self, time: Duration) -> Sleep {
-        let due_ns = clock().now_ns().saturating_add(whole_ns(time));
+        let due_ns = now_ns().saturating_add(whole_ns(time));
         Box::pin(Sleeping { due_ns, call: None })
     }
 }
@@ -99,13 +98,13 @@ impl TimerState {
             let _ = self.wake_signal.wait_on(|| {
                 let first_ns = self.calls().due.first_key_value().map(|(&(due_ns, _), _)| due_ns);
                 let Some(first_ns) = first_ns else { return Some(Duration::MAX) };
-                let left_ns = first_ns.saturating_sub(clock().now_ns());
+                let left_ns = first_ns.saturating_sub(now_ns());
                 (left_ns > 0).then(|| Duration::from_nanos(left_ns))
             });
-            let now_ns = clock().now_ns();
+            let at_ns = now_ns();
             let due = {
                 let mut calls = self.calls();
-                let later = calls.due.split_off(&(now_ns.saturating_add(1), 0));
+                let later = calls.due.split_off(&(at_ns.saturating_add(1), 0));
                 replace(&mut calls.due, later)
             };
             // A waker that panics must not keep the other tasks asleep.
@@ -116,12 +115,12 @@ impl TimerState {
     }
 }
 
-/// Returns the clock of all these waits.
+/// Returns the instant by the clock of all these waits, in nanoseconds since its first reading.
 ///
 /// A forked child goes on with it, so that an instant means the same there.
-fn clock() -> &'static SystemClock {
-    static CLOCK: OnceLock<SystemClock> = OnceLock::new();
-    CLOCK.get_or_init(SystemClock::new)
+fn now_ns() -> u64 {
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    whole_ns(ORIGIN.get_or_init(Instant::now).elapsed())
 }
 
 /// One wait.
@@ -142,7 +141,7 @@ impl Future for Sleeping {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let left_ns = self.due_ns.saturating_sub(clock().now_ns());
+        let left_ns = self.due_ns.saturating_sub(now_ns());
         if left_ns == 0 {
             return Poll::Ready(());
         }
@@ -217,7 +216,7 @@ mod tests {
         let wakers =
             [&counter, &counter, &counter, &dropped].map(|counter| Waker::from(counter.clone()));
         let mut bomb = ThreadTimer.after(Duration::from_micros(500));
-        let from = SystemClock::new();
+        let from = Instant::now();
         // On a slow machine some may be due already, and need no wake.
         let mut woken = 3;
         for (sleep, waker) in sleeps.iter_mut().zip(&wakers) {
@@ -229,7 +228,7 @@ mod tests {
         while counter.0.load(Ordering::SeqCst) < woken {
             thread::yield_now();
         }
-        assert!(from.now_ns() >= 2_900_000 || woken < 3);
+        assert!(from.elapsed() >= Duration::from_micros(2_900) || woken < 3);
         let mut context = Context::from_waker(Waker::noop());
         assert!(sleeps.iter_mut().all(|sleep| sleep.as_mut().poll(&mut context).is_ready()));
         assert_eq!(Arc::strong_count(&dropped), 2, "ours, and the waker here");

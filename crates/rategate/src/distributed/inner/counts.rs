@@ -33,25 +33,28 @@ pub struct Calls {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(in crate::distributed) struct Counters {
     granted: [AtomicU64; 4],
     denied: [AtomicU64; 4],
     changes: AtomicU64,
 }
 
 impl Counters {
-    pub(super) fn add(&self, decision: &Decision) {
+    pub(in crate::distributed) fn add(&self, decision: &Decision) {
         let counters = if decision.is_granted() { &self.granted } else { &self.denied };
         if let Some(counter) = counters.get(index(decision.by())) {
             counter.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    pub(super) fn changed(&self) {
+    pub(in crate::distributed) fn changed(&self) {
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn read(&self, (waiting_charges, dropped_charges): (u64, u64)) -> Counts {
+    pub(in crate::distributed) fn read(
+        &self,
+        (waiting_charges, dropped_charges): (u64, u64),
+    ) -> Counts {
         let calls = |by| Calls {
             granted: read(&self.granted, index(by)),
             denied: read(&self.denied, index(by)),

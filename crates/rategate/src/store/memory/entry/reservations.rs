@@ -9,49 +9,55 @@ use rategate_core::debt::{Charged, Debt};
 use rategate_core::holds::Committed;
 use rategate_core::verdict::Settled;
 
-use super::entry::{Entry, Judged, PermitRequest};
-use super::once::OnceOutcome;
-use super::plan::{Labelled, MemoryPlan};
-use super::state::LimitHold;
+use super::{Entry, Judged, PermitRequest};
+use crate::store::memory::plan::{Labelled, MemoryPlan};
+use crate::store::memory::state::LimitHold;
 use crate::store::{
     Denial, EndOutcome, EndReply, Key, ReservationEnd, ReservationId, ReserveReply, ReserveVerdict,
     StoreError,
 };
+
+/// The remembered outcome of a request that counts once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store::memory) enum OnceOutcome {
+    Charged(Charged),
+    Credited(u64),
+}
 
 /// The time for which an id is remembered after its end, unless its reservation could last longer.
 const MEMORY_NS: u64 = 600_000_000_000;
 
 /// The reservations of a key, open and remembered.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Reservations {
+pub(in crate::store::memory) struct Reservations {
     by_id: HashMap<ReservationId, Reservation>,
 }
 
 /// A request to hold an estimate.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Estimate<'a> {
-    pub(super) plan: &'a Arc<MemoryPlan>,
-    pub(super) permits: NonZeroU64,
-    pub(super) id: ReservationId,
-    pub(super) ttl_ns: NonZeroU64,
+pub(in crate::store::memory) struct Estimate<'a> {
+    pub(in crate::store::memory) plan: &'a Arc<MemoryPlan>,
+    pub(in crate::store::memory) permits: NonZeroU64,
+    pub(in crate::store::memory) id: ReservationId,
+    pub(in crate::store::memory) ttl_ns: NonZeroU64,
     /// The permits that it leaves free.
-    pub(super) spared: u64,
+    pub(in crate::store::memory) spared: u64,
 }
 
 impl Estimate<'_> {
     /// Returns the permits that have to be free.
-    pub(super) const fn needed(&self) -> NonZeroU64 {
+    pub(in crate::store::memory) const fn needed(&self) -> NonZeroU64 {
         self.permits.saturating_add(self.spared)
     }
 }
 
 /// A request to end a reservation.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ending<'a> {
-    pub(super) plan: &'a MemoryPlan,
-    pub(super) id: ReservationId,
-    pub(super) end: ReservationEnd,
-    pub(super) debt: Debt,
+pub(in crate::store::memory) struct Ending<'a> {
+    pub(in crate::store::memory) plan: &'a MemoryPlan,
+    pub(in crate::store::memory) id: ReservationId,
+    pub(in crate::store::memory) end: ReservationEnd,
+    pub(in crate::store::memory) debt: Debt,
 }
 
 /// A reservation that lasts, and holds permits in flight.
@@ -69,10 +75,10 @@ pub struct InFlight {
 
 /// A change of the instant from which an id is forgotten.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moved {
-    pub(super) from_ns: u64,
+pub(in crate::store::memory) struct Moved {
+    pub(in crate::store::memory) from_ns: u64,
     /// `None` if it is forgotten now.
-    pub(super) to_ns: Option<u64>,
+    pub(in crate::store::memory) to_ns: Option<u64>,
 }
 
 /// A reservation, with what it holds or the outcome of its end; or a request that counts once.
@@ -100,7 +106,7 @@ impl Entry {
     /// # Errors
     ///
     /// That of `admit`, which is called before a new id is remembered. Nothing is held then.
-    pub(super) fn reserve(
+    pub(in crate::store::memory) fn reserve(
         &mut self,
         estimate: Estimate<'_>,
         now_ns: u64,
@@ -139,7 +145,11 @@ impl Entry {
 
     /// Ends a reservation. Returns the reply, and a change of the instant from which its id is
     /// forgotten.
-    pub(super) fn end(&mut self, ending: Ending<'_>, now_ns: u64) -> (EndReply, Option<Moved>) {
+    pub(in crate::store::memory) fn end(
+        &mut self,
+        ending: Ending<'_>,
+        now_ns: u64,
+    ) -> (EndReply, Option<Moved>) {
         let Ending { plan, id, end, .. } = ending;
         let (mut is_repeated, mut moved) = (false, None);
         let known = self.reservation(id).filter(|known| !matches!(known.state, State::Once(_)));
@@ -196,7 +206,7 @@ impl Entry {
     /// # Errors
     ///
     /// [`StoreError::OtherRequest`] if the id is of another.
-    pub(super) fn outcome_once(
+    pub(in crate::store::memory) fn outcome_once(
         &self,
         id: ReservationId,
         permits: NonZeroU64,
@@ -213,7 +223,7 @@ impl Entry {
     }
 
     /// Remembers the outcome of a request. Returns the instant from which its id is forgotten.
-    pub(super) fn remember_once(
+    pub(in crate::store::memory) fn remember_once(
         &mut self,
         id: ReservationId,
         permits: NonZeroU64,
@@ -228,7 +238,12 @@ impl Entry {
     }
 
     /// Adds the reservations of permits in flight that last.
-    pub(super) fn add_in_flight(&self, key: &Key, now_ns: u64, to: &mut Vec<InFlight>) {
+    pub(in crate::store::memory) fn add_in_flight(
+        &self,
+        key: &Key,
+        now_ns: u64,
+        to: &mut Vec<InFlight>,
+    ) {
         let all = self.reservations.iter().flat_map(|known| &known.by_id);
         to.extend(all.filter_map(|(&id, known)| {
             let State::Open(_, holds) = &known.state else { return None };
@@ -249,12 +264,12 @@ impl Entry {
     }
 
     /// Returns the instant from which an id is forgotten.
-    pub(super) fn due_ns(&self, id: ReservationId) -> Option<u64> {
+    pub(in crate::store::memory) fn due_ns(&self, id: ReservationId) -> Option<u64> {
         self.reservation(id).map(Reservation::due_ns)
     }
 
     /// Forgets an id.
-    pub(super) fn forget(&mut self, id: ReservationId) {
+    pub(in crate::store::memory) fn forget(&mut self, id: ReservationId) {
         if let Some(reservations) = &mut self.reservations {
             reservations.by_id.remove(&id);
             if reservations.by_id.is_empty() {
@@ -264,7 +279,7 @@ impl Entry {
     }
 
     /// Ends the holds whose time is over, so that no call has to do it on a copy.
-    pub(super) fn end_holds(&mut self, now_ns: u64) {
+    pub(in crate::store::memory) fn end_holds(&mut self, now_ns: u64) {
         if self.reservations.is_some() {
             self.states.iter_mut().for_each(|state| state.end_holds(now_ns));
         }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::inner::{BackgroundWork, Inner};
+use super::{BackgroundWork, Inner};
 use crate::clock::Clock;
 use crate::store::{Key, ReservationId, Store, StoreError, StoreRequest};
 
@@ -29,7 +29,7 @@ const MAX_WAIT_NS: u64 = 5_000_000_000;
 
 /// The charges of a limiter that wait for the store, merged by key.
 #[derive(Debug, Default)]
-pub(super) struct Charges {
+pub(in crate::distributed) struct Charges {
     queue: Mutex<Queue>,
 }
 
@@ -116,7 +116,7 @@ impl Queue {
 
 impl Charges {
     /// Returns the permits that wait for a reply, and those that were dropped.
-    pub(super) fn counts(&self) -> (u64, u64) {
+    pub(in crate::distributed) fn counts(&self) -> (u64, u64) {
         let queue = self.queue();
         let sent = |waiting: &Waiting| waiting.sent.map_or(0, |sent| sent.permits);
         let waiting = |waiting: &Waiting| waiting.more.saturating_add(sent(waiting));
@@ -171,7 +171,7 @@ impl Charges {
 
 impl<S: Store, C: Clock + 'static> Inner<S, C> {
     /// Charges permits to the store, now or once it can be reached.
-    pub(super) fn charge_later(self: &Arc<Self>, key: Key, permits: u64) {
+    pub(in crate::distributed) fn charge_later(self: &Arc<Self>, key: Key, permits: u64) {
         if NonZeroU64::new(permits).is_some_and(|permits| self.charges.add(&key, permits)) {
             self.send_charge(key);
         }
@@ -222,7 +222,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
     }
 
     /// Sends charges that have waited.
-    pub(super) fn charge_round(self: &Arc<Self>) {
+    pub(in crate::distributed) fn charge_round(self: &Arc<Self>) {
         for key in self.charges.take_some(self.clock.now_ns()) {
             self.send_charge(key);
         }

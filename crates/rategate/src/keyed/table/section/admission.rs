@@ -18,23 +18,23 @@ use rategate_core::any_policy::{AnyPolicy, Member};
 use rategate_core::ledger::Ledger;
 use rategate_core::members::Members;
 
-use super::capacity::Overflow;
-use super::entries::{Entries, EntryForm};
-use super::key::Id;
-use super::policy_versions::PolicyVersion;
-use super::section::{KeyLocation, KeySection, PendingPolicy};
-use super::slots::{Found, Home, Slots};
+use super::{KeyLocation, KeySection, PendingPolicy};
 use crate::clock::Clock;
+use crate::keyed::capacity::Overflow;
+use crate::keyed::entries::{Entries, EntryForm};
+use crate::keyed::key::Id;
+use crate::keyed::policy_versions::PolicyVersion;
+use crate::keyed::slots::{Found, Home, Slots};
 
 /// The number of entries that a call under the lock examines for eviction: for a known key, and
 /// for a new one.
-pub(super) const SWEEP_KNOWN: usize = 1;
-pub(super) const SWEEP_NEW: usize = 4;
+pub(in crate::keyed) const SWEEP_KNOWN: usize = 1;
+pub(in crate::keyed) const SWEEP_NEW: usize = 4;
 
 impl<I: Id, C: Clock + Clone> KeySection<'_, I, C> {
     /// Returns the index of the key's entry, if the key is known. A state in a slot moves to an
     /// entry.
-    pub(super) fn load_entry(&mut self) -> Option<usize> {
+    pub(in crate::keyed) fn load_entry(&mut self) -> Option<usize> {
         let KeyLocation { id, hash, .. } = self.location;
         if let Some(at) = self.entries.find(id, hash) {
             self.reclaim_limiter(at);
@@ -58,7 +58,7 @@ impl<I: Id, C: Clock + Clone> KeySection<'_, I, C> {
     }
 
     /// Adds a key that is not in the table. Returns `false` if there is no capacity.
-    pub(super) fn admit(&mut self, version_id: u8, limit: Member) -> bool {
+    pub(in crate::keyed) fn admit(&mut self, version_id: u8, limit: Member) -> bool {
         let KeyLocation { id, hash, shard, .. } = self.location;
         let now_ns = self.now_ns;
         // A fresh bucket's word may equal one that was there before, of a key evicted at this
@@ -112,7 +112,7 @@ impl<I: Id, C: Clock + Clone> KeySection<'_, I, C> {
     /// Returns `true` if the next try of this unknown key would get a fresh limit of its own.
     ///
     /// Evicts some keys to find out, as the try would.
-    pub(super) fn has_own_limit(&mut self) -> bool {
+    pub(in crate::keyed) fn has_own_limit(&mut self) -> bool {
         let table = self.table;
         if table.capacity().overflow == Overflow::Admit || !table.is_full_of_keys() {
             return true;
@@ -125,7 +125,7 @@ impl<I: Id, C: Clock + Clone> KeySection<'_, I, C> {
         !table.is_full_of_keys()
     }
 
-    pub(super) fn admit_fresh(&mut self) -> bool {
+    pub(in crate::keyed) fn admit_fresh(&mut self) -> bool {
         let Some((version_id, version)) = self.entries.policy_versions.of_tier(self.location.tier)
         else {
             return false;
@@ -135,7 +135,7 @@ impl<I: Id, C: Clock + Clone> KeySection<'_, I, C> {
     }
 
     /// Examines the next entries, and evicts them or returns them to their slots where possible.
-    pub(super) fn sweep(&mut self, max_entries: usize) {
+    pub(in crate::keyed) fn sweep(&mut self, max_entries: usize) {
         for _ in 0..max_entries.min(self.entries.len()) {
             if let Some(at) = self.entries.next_to_sweep() {
                 self.reclaim_limiter(at);
@@ -145,7 +145,7 @@ impl<I: Id, C: Clock + Clone> KeySection<'_, I, C> {
     }
 
     /// Examines all entries, as [`sweep`](Self::sweep) does some.
-    pub(super) fn sweep_all(&mut self) {
+    pub(in crate::keyed) fn sweep_all(&mut self) {
         // From the last one, since a removed entry is replaced by the last.
         for at in (0..self.entries.len()).rev() {
             self.reclaim_limiter(at);
@@ -154,13 +154,13 @@ impl<I: Id, C: Clock + Clone> KeySection<'_, I, C> {
     }
 
     /// Updates the accounts after a decision, and moves the entry where it belongs.
-    pub(super) fn end(&mut self, at: usize, before: usize) {
+    pub(in crate::keyed) fn end(&mut self, at: usize, before: usize) {
         self.account(before, self.heap_bytes(at));
         self.tidy(at);
     }
 
     /// Turns a limiter without handles back into a ledger.
-    pub(super) fn reclaim_limiter(&mut self, at: usize) {
+    pub(in crate::keyed) fn reclaim_limiter(&mut self, at: usize) {
         let before = self.heap_bytes(at);
         let Some(entry) = self.entries.at_mut(at) else { return };
         if !matches!(&entry.form, EntryForm::Limiter(limiter) if limiter.is_unshared()) {
@@ -185,7 +185,7 @@ impl<I: Id, C: Clock + Clone> KeySection<'_, I, C> {
     }
 
     /// Turns a state into a ledger.
-    pub(super) fn make_ledger(&mut self, at: usize) {
+    pub(in crate::keyed) fn make_ledger(&mut self, at: usize) {
         let now_ns = self.now_ns;
         if let Some(slots) = &self.table.slots
             && self.entries.at(at).is_some_and(|entry| !entry.has_slot)
@@ -231,7 +231,7 @@ impl<I: Id, C: Clock + Clone> KeySection<'_, I, C> {
     }
 
     /// Evicts a key that has fully recovered, or returns a state that fits to its slot.
-    pub(super) fn tidy(&mut self, at: usize) {
+    pub(in crate::keyed) fn tidy(&mut self, at: usize) {
         let now_ns = self.now_ns;
         let before = self.heap_bytes(at);
         let Some((version, form)) = self.version_and_form(at) else { return };
@@ -292,18 +292,18 @@ impl<I: Id, C: Clock + Clone> KeySection<'_, I, C> {
         slots.home(self.location.shard, id.home(&self.table.seeds))
     }
 
-    pub(super) fn version_and_form(
+    pub(in crate::keyed) fn version_and_form(
         &mut self,
         at: usize,
     ) -> Option<(&PolicyVersion, &mut EntryForm<C>)> {
         self.entries.version_and_form(at)
     }
 
-    pub(super) fn heap_bytes(&self, at: usize) -> usize {
+    pub(in crate::keyed) fn heap_bytes(&self, at: usize) -> usize {
         self.entries.at(at).map_or(0, |entry| entry.form.heap_bytes())
     }
 
-    pub(super) fn account(&self, before: usize, after: usize) {
+    pub(in crate::keyed) fn account(&self, before: usize, after: usize) {
         self.table.account(before, after);
     }
 }
@@ -312,7 +312,7 @@ impl<I: Id, C: Clock + Clone> KeySection<'_, I, C> {
 ///
 /// One that has fully recovered stays so: it could have been evicted a moment before. The use of
 /// all others is carried over, except to and from operations in flight.
-pub(super) fn carry_over(limit: &mut Member, new: AnyPolicy, now_ns: u64) {
+pub(in crate::keyed) fn carry_over(limit: &mut Member, new: AnyPolicy, now_ns: u64) {
     if limit.is_as_fresh(now_ns) || new.can_follow(&limit.policy()).is_err() {
         *limit = Member::fresh(new, now_ns);
     } else {
@@ -320,7 +320,7 @@ pub(super) fn carry_over(limit: &mut Member, new: AnyPolicy, now_ns: u64) {
     }
 }
 
-pub(super) fn carry_ledger_over(ledger: &mut Ledger, new: AnyPolicy, now_ns: u64) {
+pub(in crate::keyed) fn carry_ledger_over(ledger: &mut Ledger, new: AnyPolicy, now_ns: u64) {
     // Counted as one change, as the policy index that follows counts one more as well.
     if ledger.is_as_fresh(now_ns) || ledger.reconfigure(now_ns, new).is_err() {
         ledger.restart_as(now_ns, new);

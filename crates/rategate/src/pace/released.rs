@@ -5,10 +5,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use super::open_loop::{DueOperation, OpenLoop, Release};
 use crate::clock::Clock;
-use crate::pace::open_loop::DueOperation;
-use crate::pace::{OpenLoop, Release};
-use crate::wait::Sleep;
+use crate::clock::wait::Sleep;
 
 impl<I: Iterator<Item = u64>, C: Clock> OpenLoop<I, C> {
     /// Waits in a task until the next operation is due. `None` once the load is over, or the loop

@@ -5,9 +5,9 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::Distributed;
-use super::inner::{BackgroundWork, Inner};
+use super::{BackgroundWork, Inner};
 use crate::clock::Clock;
+use crate::distributed::Distributed;
 use crate::process::ProcessBound;
 use crate::store::{Key, LeaseId, Store, StoreRequest};
 
@@ -35,7 +35,7 @@ struct Held {
 
 /// The leases of all guards of a limiter, and the time of each one's next renewal.
 #[derive(Debug, Default)]
-pub(super) struct Renewals {
+pub(in crate::distributed) struct Renewals {
     state: Mutex<State>,
 }
 
@@ -101,7 +101,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
     }
 
     /// Renews the leases that are due.
-    pub(super) fn renewal_round(self: &Arc<Self>) {
+    pub(in crate::distributed) fn renewal_round(self: &Arc<Self>) {
         let mut state = self.renewals.state();
         state.round_ns = None;
         let due = state.take_due(self.clock.now_ns());

@@ -20,10 +20,3 @@ pub(crate) use self::real::{margin_ns, on_real_time, spin_until};
 pub use self::thread_timer::ThreadTimer;
 pub use self::timer::{Sleep, Timer};
 pub(crate) use self::waiter::{EARLY_NS, GATHER_NS, Waiter};
-
-#[cfg(feature = "async-io")]
-pub use crate::future::AsyncIoTimer;
-#[cfg(feature = "tokio")]
-pub use crate::future::TokioTimer;
-pub use crate::future::{Acquire, AcquireOwned, AcquireWithin, AsyncReservation, Ready, Timed};
-pub use rategate_core::queue::{QueueBounds, WhenFull};

@@ -5,7 +5,7 @@ use std::fmt;
 
 use rategate_core::error::{CountsInFlight, ExceedsCapacity};
 
-use crate::error::{ChargeError, Closed, TryAcquireError};
+use super::{ChargeError, Closed, TryAcquireError};
 
 /// An error of a keyed table. The call takes nothing then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub enum KeyedError {
     /// The table has no capacity for one more key, or for this one to grow.
     ///
     /// A single try for a new key fails so only with
-    /// [`Overflow::Refuse`](super::Overflow::Refuse). A later call may succeed.
+    /// [`Overflow::Refuse`](crate::keyed::Overflow::Refuse). A later call may succeed.
     TableFull,
     /// The tier function returned a tier that does not exist.
     NoSuchTier {
@@ -29,7 +29,7 @@ pub enum KeyedError {
     CountsInFlight,
     /// Two parts of one call are for the same key or limiter: request the sum in one part.
     Duplicate,
-    /// The key's [limiter](super::Keyed::limiter) has been closed.
+    /// The key's [limiter](crate::Keyed::limiter) has been closed.
     Closed,
 }
 
@@ -85,5 +85,26 @@ impl From<ChargeError> for KeyedError {
             ChargeError::CountsInFlight => Self::CountsInFlight,
             ChargeError::Closed => Self::Closed,
         }
+    }
+}
+
+/// The error of a call that could not be decided. Nothing is taken then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TryAllError {
+    /// The index of the part that could not be decided.
+    pub at: usize,
+    /// The reason.
+    pub error: KeyedError,
+}
+
+impl fmt::Display for TryAllError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "limit {}: {}", self.at, self.error)
+    }
+}
+
+impl Error for TryAllError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.error)
     }
 }

@@ -12,16 +12,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use super::decision::{Decision, Grant};
-use super::inner::Inner;
+use super::{Decision, Grant};
 use crate::clock::Clock;
+use crate::clock::wait::{Sleep, ThreadTimer, Timer as _};
+use crate::distributed::inner::Inner;
 use crate::panics::quietly;
 use crate::process::PerProcess;
 use crate::store::{Key, Store};
-use crate::wait::{Sleep, ThreadTimer, Timer as _};
 
 /// A call that has its own deadline, and its actions then.
-pub(super) trait Deadline: Send + Sync {
+pub(in crate::distributed) trait Deadline: Send + Sync {
     /// Returns the time that the caller may still wait; `None` once that is over.
     fn left(&self) -> Option<Duration>;
 
@@ -39,7 +39,7 @@ pub(super) trait Deadline: Send + Sync {
 }
 
 /// A call that waits for a reply of the store.
-pub(super) struct PendingCall<S: Store, C: Clock + 'static> {
+pub(in crate::distributed) struct PendingCall<S: Store, C: Clock + 'static> {
     inner: Arc<Inner<S, C>>,
     key: Key,
     permits: NonZeroU64,
@@ -52,7 +52,7 @@ impl<S: Store, C: Clock + 'static> PendingCall<S, C> {
     /// Creates a call made at `requested_ns`, with a deadline of the budget plus a quarter.
     ///
     /// A store that reports its own lateness does so before that.
-    pub(super) fn new(
+    pub(in crate::distributed) fn new(
         inner: &Arc<Inner<S, C>>,
         key: Key,
         permits: NonZeroU64,
@@ -116,11 +116,11 @@ impl fmt::Debug for dyn Deadline {
 }
 
 /// The waiting tasks of a limiter. A forked child, which has none of them, has its own.
-pub(super) type TaskDeadlines = PerProcess<Deadlines>;
+pub(in crate::distributed) type TaskDeadlines = PerProcess<Deadlines>;
 
 /// The deadlines of tasks, and the sleep that is set for the earliest.
 #[derive(Default)]
-pub(super) struct Deadlines(Mutex<State>);
+pub(in crate::distributed) struct Deadlines(Mutex<State>);
 
 #[derive(Default)]
 struct State {

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rategate_core::node::{LeaseAction, LeaseActionId, LeaseConfig, Leased, LocalDecision};
 
-use super::deadline::PendingCall;
+use super::decision::deadline::PendingCall;
 use super::decision::{DecidedBy, Decision, DecisionFuture, DecisionSender};
-use super::held::{Estimate, HeldHere, IdCapacity};
-use super::inner::{BackgroundWork, Inner};
-use super::watch::CheckedReply;
+use super::{BackgroundWork, Inner};
 use crate::clock::Clock;
+use crate::distributed::held::{Estimate, HeldHere, IdCapacity};
+use crate::distributed::watch::CheckedReply;
 use crate::store::{
     EndReply, Key, Receipt, Reply, ReservationEnd, ReservationId, ReserveReply, Store, StoreError,
     StoreReply, StoreRequest, Verdict,
@@ -24,7 +24,7 @@ const MAX_ANSWERS: u8 = 2;
 
 /// A key on this node: its leases, and the calls that wait for one.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(in crate::distributed) struct Entry {
     key: Key,
     /// The part of the store that has the key.
     backend: usize,
@@ -64,13 +64,13 @@ impl Entry {
     }
 
     /// Returns `true` if dropping the entry loses nothing.
-    pub(super) fn may_be_evicted(&self, now_ns: u64) -> bool {
+    pub(in crate::distributed) fn may_be_evicted(&self, now_ns: u64) -> bool {
         let state = self.state();
         state.waiting.is_empty() && state.held.is_empty() && state.machine.may_be_evicted(now_ns)
     }
 
     /// Records that the store holds nothing under an id.
-    pub(super) fn not_at_store(&self, id: ReservationId) {
+    pub(in crate::distributed) fn not_at_store(&self, id: ReservationId) {
         self.state().held.forget_at_store(id);
     }
 
@@ -141,7 +141,7 @@ impl State {
 
 impl<S: Store, C: Clock + 'static> Inner<S, C> {
     /// Decides a call in this mode.
-    pub(super) fn leased(
+    pub(in crate::distributed) fn leased(
         self: &Arc<Self>,
         entry: &Arc<Entry>,
         permits: NonZeroU64,
@@ -182,7 +182,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
     }
 
     /// Returns permits of a grant to the lease, where waiting calls may take them.
-    pub(super) fn return_borrowed(
+    pub(in crate::distributed) fn return_borrowed(
         self: &Arc<Self>,
         entry: &Arc<Entry>,
         permits: NonZeroU64,
@@ -199,7 +199,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
     }
 
     /// Holds an estimate in borrowed permits, or returns `None`: the store decides.
-    pub(super) fn reserve_borrowed(
+    pub(in crate::distributed) fn reserve_borrowed(
         self: &Arc<Self>,
         entry: &Arc<Entry>,
         estimate: Estimate,
@@ -217,7 +217,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
     }
 
     /// Ends a reservation in borrowed permits, or returns `None`: the store is asked.
-    pub(super) fn end_borrowed(
+    pub(in crate::distributed) fn end_borrowed(
         self: &Arc<Self>,
         entry: &Arc<Entry>,
         id: ReservationId,
@@ -253,7 +253,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
     }
 
     /// Runs the work of a key that is due now.
-    pub(super) fn leased_round(self: &Arc<Self>, entry: &Arc<Entry>) {
+    pub(in crate::distributed) fn leased_round(self: &Arc<Self>, entry: &Arc<Entry>) {
         let now_ns = self.clock.now_ns();
         let mut deferred_work = DeferredWork::default();
         let mut state = entry.state();
@@ -381,7 +381,7 @@ impl<S: Store, C: Clock + 'static> Inner<S, C> {
 }
 
 /// The keys of this node, in shards.
-pub(super) struct Leasing {
+pub(in crate::distributed) struct Leasing {
     config: LeaseConfig,
     shards: Box<[Mutex<Shard>]>,
     max_keys: usize,
@@ -400,14 +400,14 @@ struct Shard {
 const SHARDS: usize = 64;
 
 impl Leasing {
-    pub(super) fn new(config: LeaseConfig, max_keys: usize) -> Self {
+    pub(in crate::distributed) fn new(config: LeaseConfig, max_keys: usize) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         let (ids, hasher) = (Arc::new(IdCapacity::new(max_keys)), RandomState::new());
         Self { config, shards, max_keys: max_keys.div_ceil(SHARDS), ids, hasher }
     }
 
     /// Returns the entry of a known key.
-    pub(super) fn known(&self, key: &[u8]) -> Option<Arc<Entry>> {
+    pub(in crate::distributed) fn known(&self, key: &[u8]) -> Option<Arc<Entry>> {
         self.shard(key)?.entries.get(key).map(Arc::clone)
     }
 
@@ -417,7 +417,7 @@ impl Leasing {
     }
 
     /// Returns the entry of a key, or `None` if there is no capacity for a new one.
-    pub(super) fn entry<S: Store, C: Clock + 'static>(
+    pub(in crate::distributed) fn entry<S: Store, C: Clock + 'static>(
         &self,
         key: &[u8],
         inner: &Inner<S, C>,

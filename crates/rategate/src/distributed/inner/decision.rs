@@ -1,5 +1,7 @@
 //! Decisions on calls, and the party that made them.
 
+pub(in crate::distributed) mod deadline;
+
 use std::future::Future;
 use std::num::NonZeroU64;
 use std::pin::Pin;
@@ -9,10 +11,10 @@ use std::time::Duration;
 
 use oneshot::{RecvTimeoutError, TryRecvError};
 
-use super::deadline::Deadline;
+use self::deadline::Deadline;
+use crate::clock::wait::assert_may_block;
 use crate::delivery::{Delivery, OnUnclaimed};
 use crate::store::{ChargeReply, LeaseId, Receipt, StoreError, Verdict};
-use crate::wait::assert_may_block;
 
 /// The decision on a call: a grant or a denial.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,24 +51,27 @@ impl Decision {
         }
     }
 
-    pub(super) const fn granted(by: DecidedBy) -> Self {
+    pub(in crate::distributed) const fn granted(by: DecidedBy) -> Self {
         let (remaining, receipt, lease, until_ns, store_ns) = (None, None, None, None, None);
         Self::Granted(Grant { by, remaining, store_ns, receipt, lease, until_ns })
     }
 
-    pub(super) fn denied(by: DecidedBy, retry_after_ns: Option<NonZeroU64>) -> Self {
+    pub(in crate::distributed) fn denied(
+        by: DecidedBy,
+        retry_after_ns: Option<NonZeroU64>,
+    ) -> Self {
         let retry_after = retry_after_ns.map(|ns| Duration::from_nanos(ns.get()));
         Self::Denied(Denial { by, retry_after, remaining: None, debt: 0, store_ns: None })
     }
 
     /// Creates a grant of borrowed permits, usable until that instant.
-    pub(super) const fn borrowed(until_ns: Option<u64>) -> Self {
+    pub(in crate::distributed) const fn borrowed(until_ns: Option<u64>) -> Self {
         let (by, remaining, store_ns) = (DecidedBy::Lease, None, None);
         Self::Granted(Grant { by, remaining, store_ns, receipt: None, lease: None, until_ns })
     }
 
     /// Converts the verdict of a store. A peek leaves nothing that could be refunded.
-    pub(super) fn of_verdict(
+    pub(in crate::distributed) fn of_verdict(
         by: DecidedBy,
         verdict: Verdict,
         lease: Option<LeaseId>,
@@ -86,7 +91,7 @@ impl Decision {
     }
 
     /// Converts the outcome of a charge that was made as a take. What was charged is not refunded.
-    pub(super) fn of_charge(reply: ChargeReply) -> Self {
+    pub(in crate::distributed) fn of_charge(reply: ChargeReply) -> Self {
         let (by, debt) = (DecidedBy::Store, reply.charged.debt);
         let decision = match debt {
             0 => Self::granted(by),
@@ -96,7 +101,7 @@ impl Decision {
     }
 
     /// Adds the instant of the store's reply.
-    pub(super) const fn at(mut self, now_ns: Option<u64>) -> Self {
+    pub(in crate::distributed) const fn at(mut self, now_ns: Option<u64>) -> Self {
         match &mut self {
             Self::Granted(grant) => grant.store_ns = now_ns,
             Self::Denied(denial) => denial.store_ns = now_ns,
@@ -120,7 +125,7 @@ impl Decision {
         self
     }
 
-    pub(super) const fn leaving(mut self, permits: u64) -> Self {
+    pub(in crate::distributed) const fn leaving(mut self, permits: u64) -> Self {
         match &mut self {
             Self::Granted(grant) => grant.remaining = Some(permits),
             Self::Denied(denial) => denial.remaining = Some(permits),
@@ -141,13 +146,13 @@ pub struct Grant {
     /// limit that this node keeps alone. `None` where they are not counted.
     pub remaining: Option<u64>,
     /// The instant on the store's clock, in ns, if the store decided.
-    pub(super) store_ns: Option<u64>,
+    pub(in crate::distributed) store_ns: Option<u64>,
     /// The receipt for a refund: to the store if it decided, else to the limit kept alone.
-    pub(super) receipt: Option<Receipt>,
+    pub(in crate::distributed) receipt: Option<Receipt>,
     /// The lease that holds the permits, where they are in flight.
-    pub(super) lease: Option<LeaseId>,
+    pub(in crate::distributed) lease: Option<LeaseId>,
     /// The instant until which the borrowed permits can be granted again.
-    pub(super) until_ns: Option<u64>,
+    pub(in crate::distributed) until_ns: Option<u64>,
 }
 
 /// A denial, with the wait until the next try.
@@ -168,7 +173,7 @@ pub struct Denial {
     /// The permits by which the limit is exceeded, after charges. 0 where only the store knows.
     pub debt: u64,
     /// The instant on the store's clock, in ns, if the store decided.
-    pub(super) store_ns: Option<u64>,
+    pub(in crate::distributed) store_ns: Option<u64>,
 }
 
 /// The party that decided a call.
@@ -192,18 +197,18 @@ type Delivered = Delivery<Result<Decision, StoreError>>;
 ///
 /// A grant to a caller that no longer waits, or stops before it reads it, is given up.
 #[derive(Debug)]
-pub(super) struct DecisionSender {
+pub(in crate::distributed) struct DecisionSender {
     sender: oneshot::Sender<Delivered>,
     deadline: Arc<dyn Deadline>,
 }
 
 impl DecisionSender {
     /// Returns `true` if the caller no longer waits.
-    pub(super) fn is_closed(&self) -> bool {
+    pub(in crate::distributed) fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
 
-    pub(super) fn send(self, decision: Result<Decision, StoreError>) {
+    pub(in crate::distributed) fn send(self, decision: Result<Decision, StoreError>) {
         let Self { sender, deadline } = self;
         let on_unclaimed: OnUnclaimed<_> = Box::new(move |unread| {
             if let Ok(Decision::Granted(grant)) = unread {
@@ -253,12 +258,12 @@ impl Drop for Awaited {
 }
 
 impl DecisionFuture {
-    pub(super) const fn now(decision: Result<Decision, StoreError>) -> Self {
+    pub(in crate::distributed) const fn now(decision: Result<Decision, StoreError>) -> Self {
         Self(State::Now(Some(decision)))
     }
 
     /// Creates a decision of the store, or one without it at the deadline, and its sender.
-    pub(super) fn later(deadline: Arc<dyn Deadline>) -> (DecisionSender, Self) {
+    pub(in crate::distributed) fn later(deadline: Arc<dyn Deadline>) -> (DecisionSender, Self) {
         let (sender, received) = oneshot::channel();
         let caller = DecisionSender { sender, deadline: Arc::clone(&deadline) };
         (caller, Self(State::Later(Awaited { received, deadline })))
