@@ -14,7 +14,9 @@ use crate::library::Verb;
 use crate::limit::{Bounds, Limit, MAX_WINDOW_PERMITS, Row};
 use crate::plan::Plan;
 use crate::reply::{Decoded, Numbers, Outcomes, Status, Value, foreign_key, outcomes};
-use crate::reserve::MEMORY_MS;
+
+/// The time for which an id is remembered after its end, unless its reservation could last longer.
+pub(crate) const MEMORY_MS: u64 = 600_000;
 
 /// The outcomes of a call's charges, or what kept the store from one of them.
 pub type Charged = Outcomes<ChargeReply>;

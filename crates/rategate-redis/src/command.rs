@@ -1,6 +1,7 @@
 //! Calls as commands for a connection: of a function, or of the script for stores without
 //! functions.
 
+use crate::key::KeySpace;
 use crate::library::{Library, Script, Verb};
 use crate::marker::Marker;
 
@@ -15,6 +16,17 @@ pub struct Command {
 impl Command {
     pub(crate) const fn new(verb: Verb, keys: Vec<Vec<u8>>, args: Vec<Vec<u8>>) -> Self {
         Self { verb, keys, args }
+    }
+
+    /// Returns the command that queries since when the store has lost nothing.
+    ///
+    /// `run` names the run of the server. A store without a record of that run counts as intact from
+    /// now on: it is new, was emptied, or took over. `slot` is one of the server's, in a cluster. The
+    /// reply has one count, an instant of the store's clock; read it as one of
+    /// [`returns`](crate::returns).
+    #[must_use]
+    pub fn hello(keys: &KeySpace, slot: Option<u16>, run: &str) -> Self {
+        Self::new(Verb::Hello, vec![keys.marker(slot)], vec![run.as_bytes().to_vec()])
     }
 
     /// Returns the operation that the call performs.

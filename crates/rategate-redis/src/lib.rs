@@ -74,7 +74,6 @@
 //! do.
 
 pub mod batch;
-mod calendar;
 pub mod charge;
 #[cfg(feature = "client")]
 pub mod client;

@@ -6,6 +6,8 @@
 //! microseconds, and parts of `1/d` us. A limit that does not fit is refused when it is made,
 //! never rounded.
 
+mod calendar;
+
 use rategate::store::Rule;
 use rategate_core::calendar::Calendar;
 use rategate_core::concurrency::Concurrency;
@@ -15,7 +17,6 @@ use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::sliding_log::SlidingLog;
 
-use crate::calendar;
 use crate::error::LimitError;
 
 /// The maximum length of time, in microseconds: 71 years.

@@ -5,10 +5,11 @@ use rategate::store::{PlanError, Receipt, Rule};
 use crate::error::LimitError;
 use crate::key::check_label;
 use crate::limit::Limit;
-use crate::reply::RECEIPT_WORDS;
 
 /// The maximum number of limits of one set.
 pub const MAX_LIMITS: usize = 16;
+/// The words of a receipt for each limit of a set.
+pub(crate) const RECEIPT_WORDS: usize = 3;
 
 /// A set of 1 to [`MAX_LIMITS`] limits, checked once: a call passes all of them or takes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]

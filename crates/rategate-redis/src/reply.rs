@@ -6,13 +6,11 @@ use rategate::store::{Denial, Grant, Receipt, StoreError, Unavailable, Verdict};
 
 use crate::error::ReplyError;
 use crate::limit::Limit;
-use crate::plan::Plan;
+use crate::plan::{Plan, RECEIPT_WORDS};
 pub use crate::value::{BadReply, ReplyParser, Value};
 
 /// The version of replies.
 const VERSION: u64 = 1;
-/// The words of a receipt for each limit of a set.
-pub(crate) const RECEIPT_WORDS: usize = 3;
 
 /// The content of a reply, and what every reply tells of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]

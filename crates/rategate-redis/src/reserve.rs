@@ -13,7 +13,7 @@ use rategate_core::debt::{Charged, Debt};
 use rategate_core::verdict::Settled;
 
 use crate::batch::{MAX_DECISIONS, head, row_number, rows_of};
-use crate::charge::{self, DebtBounds};
+use crate::charge::{self, DebtBounds, MEMORY_MS};
 use crate::command::{Command, Settings, number};
 use crate::error::{ReplyError, RequestError};
 use crate::key::Key;
@@ -27,8 +27,6 @@ pub const MAX_TTL_US: u64 = 1 << 50;
 /// The maximum number of holds of one limit of a key. A denial of one more ends with the first of
 /// them.
 pub const MAX_HOLDS: u64 = 1_024;
-/// The time for which an id is remembered after its end, unless its reservation could last longer.
-pub(crate) const MEMORY_MS: u64 = 600_000;
 
 /// The replies to a call's reservations, or what kept the store from one of them.
 pub type Reserved = Outcomes<ReserveReply>;

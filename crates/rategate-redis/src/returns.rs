@@ -3,14 +3,14 @@
 use rategate::store::{CreditReply, LeaseId, Receipt, ReservationId, StoreError};
 
 use crate::batch::{head, row_number, rows_of};
+use crate::charge::MEMORY_MS;
 use crate::command::{Command, Settings, number};
 use crate::error::{ReplyError, RequestError};
 use crate::key::Key;
 use crate::library::Verb;
 use crate::limit::{MAX_WINDOW_PERMITS, Row};
-use crate::plan::Plan;
-use crate::reply::{self, Decoded, Outcomes, RECEIPT_WORDS, Value, foreign_key, outcomes};
-use crate::reserve::MEMORY_MS;
+use crate::plan::{Plan, RECEIPT_WORDS};
+use crate::reply::{self, Decoded, Outcomes, Value, foreign_key, outcomes};
 
 /// Returns the command that refunds `permits` of a grant.
 ///

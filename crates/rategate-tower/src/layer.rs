@@ -22,7 +22,7 @@ use crate::gate::{Gate, One, Pass};
 use crate::headers::{Followed, Headers};
 use crate::key::{Key, KeySource, LimitSource, NameSource};
 use crate::refusal::{Answers, Form, Refusal};
-use crate::rules::{Denied, Rules};
+use crate::rules::{Denied, OnMissingKey, Rules};
 
 /// A layer that limits the requests that reach a service.
 ///
@@ -79,24 +79,6 @@ use crate::rules::{Denied, Rules};
 #[derive(Clone)]
 pub struct RateLimitLayer {
     rules: Arc<Rules>,
-}
-
-/// The handling of requests without a key, for the limit or for the deny list.
-///
-/// By default, a request whose client has left the key out shares a limit. A request with [more
-/// than one](KeySource::is_ambiguous) key is refused with a 400. If the [server](KeySource::lacks)
-/// has left the key out, the request is refused with a 500.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OnMissingKey {
-    /// The request shares a key, and so a limit, with all others without a key. It is on no deny
-    /// list.
-    Share,
-    /// The request is refused with a 400.
-    Refuse,
-    /// The request passes, unlimited, and is on no deny list. Only for keys that a client cannot
-    /// leave out.
-    Pass,
 }
 
 impl RateLimitLayer {

@@ -158,8 +158,9 @@ pub mod problem;
 
 pub use body::ResponseBody;
 pub use future::ResponseFuture;
-pub use layer::{OnMissingKey, RateLimit, RateLimitLayer};
+pub use layer::{RateLimit, RateLimitLayer};
 pub use refusal::{Form, Reason, Refusal};
+pub use rules::OnMissingKey;
 
 /// The examples of the crate's README, run as tests.
 #[cfg(doctest)]

@@ -2,9 +2,6 @@
 
 use serde::{Serialize, Serializer};
 
-use crate::headers::retry_seconds;
-use crate::refusal::{Reason, Refusal};
-
 /// The media type of a problem.
 pub const CONTENT_TYPE: &str = "application/problem+json";
 
@@ -62,34 +59,9 @@ fn members<S: Serializer>(numbers: &[(&str, u64)], serializer: S) -> Result<S::O
     serializer.collect_map(numbers.iter().copied())
 }
 
-/// Returns a refusal as a JSON object.
-pub(crate) fn problem(refusal: &Refusal) -> String {
-    let status = refusal.status();
-    let over = matches!(refusal.reason(), Reason::OverLimit);
-    let wait = refusal.retry_after().map(|wait| {
-        let wait_ms = refusal.retry_after_ms().unwrap_or(1);
-        [("retry_after", retry_seconds(wait)), ("retry_after_ms", wait_ms)]
-    });
-    let policy = refusal.policy().filter(|_| over);
-    let problem = Problem {
-        kind: if over { QUOTA_EXCEEDED } else { BLANK },
-        title: if over { "Quota Exceeded" } else { status.canonical_reason().unwrap_or_default() },
-        status: status.as_u16(),
-        detail: refusal.detail(),
-        code: None,
-        numbers: wait.as_ref().map_or(&[], <[_; 2]>::as_slice),
-        violated: policy.as_slice(),
-        errors: &[],
-    };
-    problem.to_json()
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use super::{BLANK, FieldError, Problem, problem};
-    use crate::refusal::{Reason, Refusal};
+    use super::{BLANK, FieldError, Problem};
 
     #[test]
     fn golden_errors() {
@@ -114,27 +86,6 @@ mod tests {
                 r#""code":"invalid_request","n":1,"violated-policies":["a","b"],"#,
                 r#""errors":[{"pointer":"/items/0/permits","detail":"\"no\" number"},"#,
                 r#"{"pointer":"","detail":"none"}]}"#
-            )
-        );
-    }
-
-    #[test]
-    fn golden_problems() {
-        let over = Refusal::new(Reason::OverLimit, Some(Duration::from_micros(1_500_001)));
-        assert_eq!(
-            problem(&over.clone().under("a\"b")),
-            concat!(
-                r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
-                r#""title":"Quota Exceeded","status":429,"#,
-                r#""detail":"The limit is reached.","#,
-                r#""retry_after":2,"retry_after_ms":1501,"violated-policies":["a\"b"]}"#
-            )
-        );
-        assert_eq!(
-            problem(&Refusal::new(Reason::Closed, None).under("p")),
-            concat!(
-                r#"{"type":"about:blank","title":"Service Unavailable","status":503,"#,
-                r#""detail":"The limiter is closed."}"#
             )
         );
     }

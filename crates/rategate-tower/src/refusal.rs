@@ -8,7 +8,8 @@ use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 
-use crate::problem;
+use crate::headers::retry_seconds;
+use crate::problem::{self, BLANK, Problem, QUOTA_EXCEEDED};
 
 /// A refusal of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -204,7 +205,7 @@ impl fmt::Debug for Answers {
 }
 
 fn as_problem(refusal: &Refusal) -> Response<String> {
-    let mut response = Response::new(problem::problem(refusal));
+    let mut response = Response::new(problem(refusal));
     *response.status_mut() = refusal.status();
     let content_type = HeaderValue::from_static(problem::CONTENT_TYPE);
     response.headers_mut().insert(CONTENT_TYPE, content_type);
@@ -236,6 +237,28 @@ fn is_grpc(head: &Parts) -> bool {
     content_type.is_some_and(|value| value.starts_with(b"application/grpc"))
 }
 
+/// Returns a refusal as a JSON object.
+fn problem(refusal: &Refusal) -> String {
+    let status = refusal.status();
+    let over = matches!(refusal.reason(), Reason::OverLimit);
+    let wait = refusal.retry_after().map(|wait| {
+        let wait_ms = refusal.retry_after_ms().unwrap_or(1);
+        [("retry_after", retry_seconds(wait)), ("retry_after_ms", wait_ms)]
+    });
+    let policy = refusal.policy().filter(|_| over);
+    let problem = Problem {
+        kind: if over { QUOTA_EXCEEDED } else { BLANK },
+        title: if over { "Quota Exceeded" } else { status.canonical_reason().unwrap_or_default() },
+        status: status.as_u16(),
+        detail: refusal.detail(),
+        code: None,
+        numbers: wait.as_ref().map_or(&[], <[_; 2]>::as_slice),
+        violated: policy.as_slice(),
+        errors: &[],
+    };
+    problem.to_json()
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -243,7 +266,7 @@ mod tests {
     use http::Request;
     use http::request::Parts;
 
-    use super::{Answers, Form, Reason, Refusal};
+    use super::{Answers, Form, Reason, Refusal, problem};
 
     fn head_with_type(content_type: &str) -> Parts {
         let request = Request::post("/").header("content-type", content_type);
@@ -288,5 +311,26 @@ mod tests {
         assert_eq!(ms(Duration::from_millis(7)), Some(7));
         assert_eq!(ms(Duration::from_nanos(7_000_001)), Some(8));
         assert_eq!(ms(Duration::MAX), Some(u64::MAX));
+    }
+
+    #[test]
+    fn golden_problems() {
+        let over = Refusal::new(Reason::OverLimit, Some(Duration::from_micros(1_500_001)));
+        assert_eq!(
+            problem(&over.clone().under("a\"b")),
+            concat!(
+                r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
+                r#""title":"Quota Exceeded","status":429,"#,
+                r#""detail":"The limit is reached.","#,
+                r#""retry_after":2,"retry_after_ms":1501,"violated-policies":["a\"b"]}"#
+            )
+        );
+        assert_eq!(
+            problem(&Refusal::new(Reason::Closed, None).under("p")),
+            concat!(
+                r#"{"type":"about:blank","title":"Service Unavailable","status":503,"#,
+                r#""detail":"The limiter is closed."}"#
+            )
+        );
     }
 }

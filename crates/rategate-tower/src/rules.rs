@@ -13,8 +13,25 @@ use rategate::{Share, adaptive};
 use crate::gate::{Gate, KeyStatus, LimitRequest, Outcome, Pass, refused};
 use crate::headers::{Followed, Headers, write_retry_after};
 use crate::key::{Key, KeySource, LimitSource};
-use crate::layer::OnMissingKey;
 use crate::refusal::{Answers, Reason, Refusal};
+
+/// The handling of requests without a key, for the limit or for the deny list.
+///
+/// By default, a request whose client has left the key out shares a limit. A request with [more
+/// than one](KeySource::is_ambiguous) key is refused with a 400. If the [server](KeySource::lacks)
+/// has left the key out, the request is refused with a 500.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnMissingKey {
+    /// The request shares a key, and so a limit, with all others without a key. It is on no deny
+    /// list.
+    Share,
+    /// The request is refused with a 400.
+    Refuse,
+    /// The request passes, unlimited, and is on no deny list. Only for keys that a client cannot
+    /// leave out.
+    Pass,
+}
 
 /// A function from a request to its number of permits.
 pub(crate) type Cost = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;

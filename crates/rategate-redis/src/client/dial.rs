@@ -14,8 +14,9 @@ use super::config::{Config, Server};
 use super::connection::{Carrier, Connection, Failure, StoreContext, carried};
 use super::functions;
 use super::slots::text;
+use crate::command::Command;
 use crate::key::KeySpace;
-use crate::marker::{self, Marker};
+use crate::marker::Marker;
 use crate::refusal::{Remedy, ServerRefusal};
 use crate::reply;
 
@@ -196,7 +197,7 @@ pub(crate) async fn greet(
     // A server that has evicted keys counts as another server from then on: our states may have
     // been among them.
     let run = if evicted == 0 { run.to_owned() } else { format!("{run}-{evicted}") };
-    let value = connection.call(marker::hello(keys, slot, &run)).await?;
+    let value = connection.call(Command::hello(keys, slot, &run)).await?;
     let counts = reply::counts(&value, 1);
     let counts = counts.map_err(|error| Failure::Lost(error.to_string()))?;
     let since_us = counts.content.first().copied().unwrap_or(counts.now_us);

@@ -1,11 +1,13 @@
 //! The hints of a response for a client's next requests.
 
+pub(super) mod read;
+
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, StatusCode};
 use rategate::adaptive::Outcome;
 
-use super::read::Signals;
+use self::read::Signals;
 use crate::headers::QuotaUnit;
 
 /// The default of the longest time that a server can make a client hold.

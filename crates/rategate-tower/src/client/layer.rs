@@ -94,9 +94,6 @@ pub(super) struct Rules {
     pub(super) max_wait: Duration,
 }
 
-/// The default number of requests of a client that may wait for the server at the same time.
-pub const DEFAULT_WAITERS: usize = 65_536;
-
 impl PaceLayer {
     /// Creates a layer that follows the server's hints and waits by `sleep`.
     #[must_use]
@@ -192,7 +189,7 @@ impl PaceLayer {
     }
 
     /// Makes a request fail at once with [`PaceError::QueueFull`] if `waiters` requests already
-    /// wait for the server: [`DEFAULT_WAITERS`] by default, at least one. Waiters of the
+    /// wait for the server: [`DEFAULT_WAITERS`](super::DEFAULT_WAITERS) by default, at least one. Waiters of the
     /// [limiter](Self::limiter) are bounded by [`Limiter::bound_queue`].
     #[must_use]
     pub fn bound_queue(self, waiters: usize) -> Self {

@@ -15,11 +15,11 @@ mod layer;
 mod pace;
 mod paced;
 mod pacing;
-mod read;
 #[cfg(feature = "reqwest")]
 mod reqwest;
 
 pub use self::allowance::Tokens;
 pub use self::hints::{DEFAULT_BACKOFF, MAX_HOLD, Refill, ServerHints, ServerLimit, parse_hints};
-pub use self::layer::{DEFAULT_WAITERS, Pace, PaceError, PaceLayer, Sleep};
+pub use self::layer::{Pace, PaceError, PaceLayer, Sleep};
+pub use self::pacing::DEFAULT_WAITERS;
 pub use self::pacing::{PacedRequest, Pacing};

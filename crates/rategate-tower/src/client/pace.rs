@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::allowance::{Allowance, Cost, ns};
 use super::hints::ServerHints;
-use super::read::MAX_LIMITS;
+use super::hints::read::MAX_LIMITS;
 use crate::headers::QuotaUnit;
 
 /// The state that all clones of a paced client share.

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use super::allowance::{Cost, Tokens, ns};
 use super::hints::{MAX_HOLD, ServerHints};
-use super::layer::DEFAULT_WAITERS;
 use super::pace::{Following, PacingState, Ticket};
+
+/// The default number of requests of a client that may wait for the server at the same time.
+pub const DEFAULT_WAITERS: usize = 65_536;
 
 /// The instants at which the requests to one server may start, by what it reports.
 ///

@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::QuotaUnit;
 use super::seconds::{sf_integer, whole_seconds};
 use super::text::field_text;
+use super::unit::QuotaUnit;
 
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");

@@ -19,6 +19,7 @@ mod policy;
 mod seconds;
 mod text;
 mod triples;
+mod unit;
 
 use std::time::Duration;
 
@@ -27,11 +28,12 @@ use http::{HeaderMap, HeaderValue};
 
 pub(crate) use self::draft::read as read_draft;
 pub(crate) use self::numbers::{Followed, Numbers};
-pub use self::policy::{MAX_NAME_BYTES, PolicyError, QuotaPolicy, QuotaUnit};
+pub use self::policy::{MAX_NAME_BYTES, PolicyError, QuotaPolicy};
 use self::seconds::sf_integer;
 pub(crate) use self::seconds::{retry_seconds, whole_seconds};
 pub(crate) use self::text::{digits, field_text, go_duration, rfc3339, seconds};
 pub(crate) use self::triples::{ANTHROPIC, LEGACY, OLDER, OPENAI, Triple};
+pub use self::unit::QuotaUnit;
 
 /// The dialect of the header fields that report the status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::HeaderValue;
 
 use super::draft;
+use super::unit::QuotaUnit;
 
 /// The maximum length of a policy's name, in bytes.
 pub const MAX_NAME_BYTES: usize = 128;
@@ -35,55 +36,6 @@ pub struct QuotaPolicy {
     unit: QuotaUnit,
     /// The policy as an item of the draft's field.
     item: HeaderValue,
-}
-
-/// The unit of a quota, and of what remains of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum QuotaUnit {
-    /// Requests.
-    #[default]
-    Requests,
-    /// Bytes of content.
-    ContentBytes,
-    /// Requests at the same time.
-    ConcurrentRequests,
-    /// Tokens of a language model, of the prompt and of the reply together.
-    Tokens,
-    /// Tokens of the prompt.
-    InputTokens,
-    /// Tokens of the reply.
-    OutputTokens,
-}
-
-impl QuotaUnit {
-    pub(super) const ALL: [Self; 6] = [
-        Self::Requests,
-        Self::ContentBytes,
-        Self::ConcurrentRequests,
-        Self::Tokens,
-        Self::InputTokens,
-        Self::OutputTokens,
-    ];
-
-    /// Returns the name in the draft's `qu`: the first three are registered.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Requests => "requests",
-            Self::ContentBytes => "content-bytes",
-            Self::ConcurrentRequests => "concurrent-requests",
-            Self::Tokens => "tokens",
-            Self::InputTokens => "input-tokens",
-            Self::OutputTokens => "output-tokens",
-        }
-    }
-
-    /// Returns the unit of a name in the draft's `qu`, if it is known.
-    #[must_use]
-    pub fn of_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|unit| unit.name() == name)
-    }
 }
 
 /// The reason why a policy cannot be sent.

@@ -6,14 +6,14 @@ use std::time::{Duration, SystemTime};
 use http::header::{AGE, DATE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::hints::{DEFAULT_BACKOFF, Refill, ServerLimit};
+use super::{DEFAULT_BACKOFF, Refill, ServerLimit};
 use crate::headers::{
     ANTHROPIC, LEGACY, OLDER, OPENAI, QuotaUnit, Triple, digits, field_text, go_duration,
     read_draft, rfc3339, seconds,
 };
 
 /// The maximum number of limits of a response.
-pub(super) const MAX_LIMITS: usize = 32;
+pub(in crate::client) const MAX_LIMITS: usize = 32;
 
 /// The values from which a reset is a Unix time in seconds, and in milliseconds. As seconds from
 /// now, the first would be 31 years.
@@ -37,17 +37,17 @@ const CALL_LIMIT_DRAINS: Duration = Duration::from_secs(20);
 
 /// The fields of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Signals {
-    pub(super) retry_after: Option<Duration>,
+pub(in crate::client) struct Signals {
+    pub(in crate::client) retry_after: Option<Duration>,
     /// The hold after a 429 without a time.
-    pub(super) backoff: Duration,
-    pub(super) limits: Vec<ServerLimit>,
+    pub(in crate::client) backoff: Duration,
+    pub(in crate::client) limits: Vec<ServerLimit>,
 }
 
 impl Signals {
     /// Reads the fields. `now` is the client's clock, used unless the response states the
     /// server's.
-    pub(super) fn read(headers: &HeaderMap, now: SystemTime) -> Self {
+    pub(in crate::client) fn read(headers: &HeaderMap, now: SystemTime) -> Self {
         let now = headers.get(DATE).and_then(date).unwrap_or(now);
         let is_github = headers.contains_key(RESOURCE);
         // What a cache stored says nothing of the present.

@@ -21,7 +21,7 @@ use std::cell::Cell;
 
 use rategate_core::calendar::{Calendar, Window};
 
-use crate::limit::MAX_INSTANT_US;
+use super::MAX_INSTANT_US;
 
 /// The bits of a calendar's digest that a store keeps: those of a number that is exact there.
 const DIGEST_BITS: u64 = (1 << 52) - 1;
