@@ -283,7 +283,7 @@ impl FromStr for Statuses {
 
     fn from_str(text: &str) -> Result<Self, SettingError> {
         let range = |piece: &str| match piece.as_bytes() {
-            [class @ b'1'..=b'9', b'x' | b'X', b'x' | b'X'] => {
+            [class @ b'1'..=b'5', b'x' | b'X', b'x' | b'X'] => {
                 let first = u16::from(class.saturating_sub(b'0')).saturating_mul(100);
                 Some((first, first.saturating_add(99)))
             }

@@ -434,6 +434,7 @@ fn a_wrong_argument_is_named() {
         (&["5/s", "--key", "nose"], "--key \"nose\": not a key"),
         (&["5/s", "--key", "path=0"], "not a key"),
         (&["5/s", "--status", "2x"], "not a list of statuses"),
+        (&["5/s", "--status", "9xx"], "not a list of statuses"),
         (&["5/s", "--spare", "101%"], "not a share"),
         (&["5/s", "--spare", "1"], "not a share"),
         (&["5/s", "--hold", "1h"], "--hold is about a deny list; add --gate FILE"),

@@ -165,6 +165,7 @@ impl Calendar {
     ///
     /// Panics where [`try_new`](Self::try_new) fails.
     #[must_use]
+    #[track_caller]
     pub fn new(permits: u64, grid: &'static dyn Grid) -> Self {
         or_panic(Self::try_new(permits, grid))
     }

@@ -124,6 +124,7 @@ impl CommitLog {
     ///
     /// Panics where [`try_new`](Self::try_new) fails.
     #[must_use]
+    #[track_caller]
     pub const fn new(permits: u64, period: Duration) -> Self {
         or_panic(Self::try_new(permits, period))
     }

@@ -59,6 +59,7 @@ impl Concurrency {
     ///
     /// Panics if `permits` is zero.
     #[must_use]
+    #[track_caller]
     pub const fn new(permits: u64) -> Self {
         or_panic(Self::try_new(permits))
     }

@@ -139,6 +139,7 @@ pub enum PolicyTextError {
 /// # Panics
 ///
 /// Panics for every error. In a constant that is an error of the compiler.
+#[track_caller]
 pub(crate) const fn or_panic<P: Copy>(checked: Result<P, LimitError>) -> P {
     match checked {
         Ok(policy) => policy,

@@ -94,6 +94,7 @@ impl FixedWindow {
     ///
     /// Panics where [`try_new`](Self::try_new) fails.
     #[must_use]
+    #[track_caller]
     pub const fn new(permits: u64, period: Duration, anchor: Anchor) -> Self {
         or_panic(Self::try_new(permits, period, anchor))
     }

@@ -133,6 +133,7 @@ impl Gcra {
     ///
     /// Panics if `permits` is zero. Numbers from outside are for [`new`](Self::new).
     #[must_use]
+    #[track_caller]
     pub const fn per_second(permits: u64) -> Self {
         Self::spaced(Rate::per_second(permits))
     }
@@ -144,6 +145,7 @@ impl Gcra {
     ///
     /// Panics if `permits` is zero.
     #[must_use]
+    #[track_caller]
     pub const fn per_minute(permits: u64) -> Self {
         Self::spaced(Rate::per_minute(permits))
     }
@@ -155,6 +157,7 @@ impl Gcra {
     ///
     /// Panics if `permits` is zero.
     #[must_use]
+    #[track_caller]
     pub const fn per_hour(permits: u64) -> Self {
         Self::spaced(Rate::per_hour(permits))
     }
@@ -166,6 +169,7 @@ impl Gcra {
     ///
     /// Panics if `permits` is zero.
     #[must_use]
+    #[track_caller]
     pub const fn per_day(permits: u64) -> Self {
         Self::spaced(Rate::per_day(permits))
     }
@@ -176,6 +180,7 @@ impl Gcra {
     ///
     /// Panics if `permits` is zero.
     #[must_use]
+    #[track_caller]
     pub const fn burst(self, permits: u64) -> Self {
         or_panic(Self::new(self.rate, permits))
     }

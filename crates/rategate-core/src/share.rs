@@ -62,6 +62,7 @@ impl Share {
     ///
     /// Panics unless `1 <= percent <= 100`.
     #[must_use]
+    #[track_caller]
     pub const fn percent(percent: u8) -> Self {
         match Self::try_percent(percent) {
             Ok(share) => share,

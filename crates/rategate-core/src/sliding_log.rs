@@ -102,6 +102,7 @@ impl SlidingLog {
     ///
     /// Panics where [`try_new`](Self::try_new) fails.
     #[must_use]
+    #[track_caller]
     pub const fn new(permits: u64, period: Duration) -> Self {
         or_panic(Self::try_new(permits, period))
     }

@@ -37,6 +37,7 @@ mod guava;
 mod holds;
 mod ledger;
 mod many_holds;
+mod misuse;
 mod node;
 mod pacer;
 mod packed;

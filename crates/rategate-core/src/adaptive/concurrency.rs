@@ -56,6 +56,7 @@ impl AdaptiveConcurrency {
     ///
     /// Panics unless `1 <= floor <= ceiling`.
     #[must_use]
+    #[track_caller]
     pub const fn new(floor: u32, ceiling: u32) -> Self {
         let first = if FIRST > ceiling { ceiling } else { FIRST };
         let first = if floor > first && floor <= ceiling { floor } else { first };

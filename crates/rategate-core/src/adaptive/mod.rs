@@ -97,6 +97,7 @@ impl Bounds {
     ///
     /// Panics unless `1 <= floor <= first <= ceiling`.
     #[must_use]
+    #[track_caller]
     pub const fn new(floor: u32, first: u32, ceiling: u32) -> Self {
         match Self::try_new(floor, first, ceiling) {
             Ok(bounds) => bounds,

@@ -89,6 +89,7 @@ impl Rate {
     ///
     /// Panics if `permits` is zero. Numbers from outside are for [`Rate::new`].
     #[must_use]
+    #[track_caller]
     pub const fn per_second(permits: u64) -> Self {
         Self::per(permits, 1_000_000_000)
     }
@@ -99,6 +100,7 @@ impl Rate {
     ///
     /// Panics if `permits` is zero. Numbers from outside are for [`Rate::new`].
     #[must_use]
+    #[track_caller]
     pub const fn per_minute(permits: u64) -> Self {
         Self::per(permits, 60_000_000_000)
     }
@@ -109,6 +111,7 @@ impl Rate {
     ///
     /// Panics if `permits` is zero. Numbers from outside are for [`Rate::new`].
     #[must_use]
+    #[track_caller]
     pub const fn per_hour(permits: u64) -> Self {
         Self::per(permits, 3_600_000_000_000)
     }
@@ -119,6 +122,7 @@ impl Rate {
     ///
     /// Panics if `permits` is zero. Numbers from outside are for [`Rate::new`].
     #[must_use]
+    #[track_caller]
     pub const fn per_day(permits: u64) -> Self {
         Self::per(permits, 86_400_000_000_000)
     }
@@ -185,6 +189,7 @@ impl Rate {
         }
     }
 
+    #[track_caller]
     const fn per(permits: u64, period_ns: u64) -> Self {
         let common = gcd_of_words(permits, period_ns);
         let (permits, reduced_ns) = (permits.checked_div(common), period_ns.checked_div(common));

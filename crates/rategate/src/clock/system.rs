@@ -53,6 +53,7 @@ impl SystemClock {
     /// Panics where the standard library has no clock: on `wasm32-unknown-unknown`. Implement
     /// [`Clock`](super::Clock) there, and pass it to `with_clock`.
     #[must_use]
+    #[track_caller]
     pub fn starting_at(now: Duration) -> Self {
         assert!(
             has_time(),

@@ -98,6 +98,7 @@ impl OnUnavailable {
     ///
     /// Panics if `nodes` is zero. Numbers from outside are for [`Local`](Self::Local).
     #[must_use]
+    #[track_caller]
     pub const fn local(nodes: u32) -> Self {
         let nodes = NonZeroU32::new(nodes).expect("a limit of zero nodes; give at least one");
         Self::Local { nodes }

@@ -27,6 +27,7 @@ impl TokioTimer {
     ///
     /// Panics outside a tokio runtime.
     #[must_use]
+    #[track_caller]
     pub fn current() -> Self {
         Self::new(Handle::current())
     }
@@ -64,6 +65,7 @@ impl TokioClock {
     ///
     /// Panics outside a tokio runtime.
     #[must_use]
+    #[track_caller]
     pub fn current() -> Self {
         Self::new(Handle::current())
     }

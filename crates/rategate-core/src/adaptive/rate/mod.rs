@@ -120,6 +120,7 @@ impl AdaptiveRate {
     ///
     /// Panics unless the floor is at most the ceiling, and both are rates of some permits.
     #[must_use]
+    #[track_caller]
     pub const fn new(floor: Rate, ceiling: Rate) -> Self {
         or_panic(Self::try_new(floor, ceiling))
     }
@@ -145,6 +146,7 @@ impl AdaptiveRate {
     ///
     /// Panics if `permits` is zero.
     #[must_use]
+    #[track_caller]
     pub const fn burst(self, permits: u64) -> Self {
         match NonZeroU64::new(permits) {
             Some(burst) => Self { burst, ..self },
