@@ -264,8 +264,12 @@ impl QueuedLimits {
 
     /// Ends the holds whose time is over, and starts every waiter whose start has come.
     pub(crate) fn serve(&mut self, now_ns: u64) {
-        let Self { limits, queue, .. } = self;
+        let Self { limits, queue, woken, .. } = self;
         if limits.next_end_ns().is_some_and(|end_ns| end_ns <= limits.clamp(now_ns)) {
+            // Starts that have come are those of before.
+            if !queue.takes(limits) {
+                queue.serve(limits, now_ns, woken);
+            }
             queue.unbook(limits, now_ns);
             limits.end_holds(now_ns);
         }

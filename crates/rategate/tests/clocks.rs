@@ -282,6 +282,21 @@ fn a_clock_that_steps_back_denies_nobody_under_the_burst() {
     }
 }
 
+/// A key's limiter that is dropped leaves the newest reading to the table.
+#[test]
+fn a_table_goes_on_from_the_readings_of_a_keys_limiter() {
+    let clock = ManualClock::new();
+    let bucket = Gcra::new("1000/s".parse().unwrap(), 10).unwrap();
+    let keyed = Keyed::<u64, _>::with_clock(bucket, Capacity::for_keys(9), clock.clone());
+    let limiter = keyed.limiter(&7).unwrap();
+    clock.set(Duration::from_secs(60));
+    assert!((0..3).all(|_| limiter.try_acquire(1).unwrap().is_granted()));
+    clock.set(Duration::from_secs(49));
+    drop(limiter);
+    assert!((0..7).all(|_| keyed.try_acquire(&7, 1).unwrap().is_granted()));
+    assert!(!keyed.try_acquire(&7, 1).unwrap().is_granted());
+}
+
 /// A clock that is up to 20 ms off at each reading denies nobody at a fifth of the rate.
 #[test]
 fn a_clock_that_trembles_denies_nobody_under_the_rate() {

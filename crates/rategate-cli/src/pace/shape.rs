@@ -26,12 +26,6 @@ pub(super) fn due(text: &str, split: Option<&str>) -> Result<Due, Failure> {
         Box::new(all.filter(move |(n, at)| is_kept(*n, at)).map(|(_, at)| at))
     } else {
         let load: Load = text.parse().map_err(|error| misread(text, error))?;
-        if load.clone().into_operations().next().is_none() {
-            return Err(refuse(
-                text,
-                "it starts no line: its rate has to be above zero at some time",
-            ));
-        }
         let operations = load.into_operations().split(part, of);
         let operations = operations.map_err(|error| refuse_split(split.unwrap_or(""), error))?;
         Box::new(operations.into_iter().map(Ok))

@@ -1,7 +1,7 @@
 //! Booking of starts: which waiter is next, and how its start is booked, withdrawn and granted.
 
 use super::waiter_slab::{NONE, Waiting};
-use super::{Booked, Outcome, Queue, Wakes};
+use super::{Booked, MIN_GRACE_NS, Outcome, Queue, Wakes};
 use crate::ledger::Ledger;
 use crate::verdict::Refusal;
 
@@ -12,19 +12,12 @@ impl<W> Queue<W> {
         now_ns: u64,
         wakes: &mut impl Wakes<W>,
     ) -> bool {
-        if self.booked.is_empty() && self.book_next(limit, wakes) {
+        if self.forfeit_overdue(limit, now_ns)
+            || (self.booked.is_empty() && self.book_next(limit, wakes))
+        {
             return true;
         }
         match self.booked.front().copied() {
-            Some(Booked { grant, .. })
-                if !self.promises_instants && limit.forfeits(grant.start_ns, now_ns) =>
-            {
-                // As a new caller: what lies too far back is lost, to those behind it too.
-                let known_ns = limit.clamp(0);
-                while self.unbook_last(limit, known_ns) {}
-                limit.pass_to(now_ns);
-                true
-            }
             Some(Booked { slot, grant }) if grant.start_ns <= now_ns => {
                 self.booked.pop_front();
                 self.charge(slot);
@@ -42,6 +35,24 @@ impl<W> Queue<W> {
                 self.expire_one(limit, now_ns, wakes)
             }
         }
+    }
+
+    /// Withdraws all booked starts if the first lies so far back that a new caller could not catch
+    /// up on it, nor the time by which any wake is late. Returns `true` if it does.
+    ///
+    /// They are booked anew from `now_ns` on, so what lies too far back is lost to all of them.
+    fn forfeit_overdue(&mut self, limit: &mut Ledger, now_ns: u64) -> bool {
+        let by_ns = now_ns.saturating_sub(MIN_GRACE_NS);
+        let is_lost = |first: &Booked| limit.forfeits(first.grant.start_ns, by_ns);
+        if self.promises_instants || !self.booked.front().is_some_and(is_lost) {
+            return false;
+        }
+        self.ahead = None;
+        // None of them has come by the limit's own clock.
+        let known_ns = limit.clamp(0);
+        while self.unbook_last(limit, known_ns) {}
+        limit.pass_to(now_ns);
+        true
     }
 
     /// Wakes the head of the queue if it has to check at `check_ns`, sooner than the instant
@@ -117,6 +128,9 @@ impl<W> Queue<W> {
         let Some(&Waiting { requested_ns, permits, .. }) = self.waiter_slab.at(slot) else {
             return false;
         };
+        if self.forfeit_overdue(limit, requested_ns) {
+            return true;
+        }
         // A start that only guesses the order of classes ends no wait.
         let by_ns = self.deadlines.get(&slot).filter(|_| self.ahead.is_none());
         let too_late = by_ns.is_some_and(|&by_ns| {

@@ -31,8 +31,8 @@
 //!   period](Queue::set_grace) loses its provisional grant to those behind, and is at the head of
 //!   the queue when it comes. On a limit that promises instants, or [where
 //!   requested](Queue::set_promises_instants), it is granted its promised start instead. Serving
-//!   late then delays callers, not the schedule. Where a schedule bounds what late callers may
-//!   catch up on, the rest is lost to waiters as it is to new callers.
+//!   late then delays callers, not the schedule. Where a schedule itself bounds what late callers
+//!   may catch up on, a waiter served more than that and 10 ms late is booked anew, as a new caller.
 //! * **Nothing lost.** A waiter that leaves frees everything that was set aside for it, and those
 //!   behind it move up.
 //! * **Deadlines.** A deadline that cannot be met ends the wait at once: at joining, and again

@@ -29,7 +29,7 @@ const LIMITS: [(&str, u64, &str); 5] = [
 pub fn random(seed: u64) -> String {
     let mut random = Rng::with_seed(seed);
     let mut below = |bound: u64| random.u64(..bound);
-    let (mut limit, mut at_most, window) = LIMITS[usize::try_from(below(5)).unwrap()];
+    let (mut limit, mut at_most, mut window) = LIMITS[usize::try_from(below(5)).unwrap()];
     // Not at zero: a strict schedule's ledger refunds nothing of that instant, and its lock-free
     // state does.
     let debt = ["forget", "carry"][usize::try_from(below(2)).unwrap()];
@@ -104,7 +104,7 @@ pub fn random(seed: u64) -> String {
             // Another of the policies whose permits come with time.
             19 if !has_holds && below(3) == 0 && LIMITS[..3].iter().any(|it| it.0 == limit) => {
                 (limit, ..) = LIMITS[usize::try_from(below(3)).unwrap()];
-                at_most = 15;
+                (at_most, window) = (15, "10ms");
                 let keys = limit.trim_start_matches("[limit]\n").trim_end().replace('\n', ", ");
                 format!("set\"\nlimit = {{ {keys} }}")
             }

@@ -17,8 +17,15 @@ pub(crate) struct NeverBack<C> {
 
 impl<C: Clock> NeverBack<C> {
     /// Wraps `clock`, whose readings count from `seen_ns` on.
-    pub(crate) const fn new(clock: C, seen_ns: u64) -> Self {
+    pub(crate) fn new(clock: C, seen_ns: u64) -> Self {
         Self { clock, newest_ns: AtomicU64::new(seen_ns) }
+    }
+
+    /// Keeps readings from being before `seen_ns`, which another has read.
+    pub(crate) fn note(&self, seen_ns: u64) {
+        if self.clock.may_go_back() {
+            self.newest(seen_ns);
+        }
     }
 
     /// Returns the clock itself.

@@ -87,10 +87,6 @@ impl Clock for TokioClock {
         u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    fn may_go_back(&self) -> bool {
-        false
-    }
-
     fn wait(&self, until_ns: u64, cancel: &CancelToken) -> Wake {
         on_real_time(Wait::plainly(until_ns), cancel, || self.now_ns())
     }

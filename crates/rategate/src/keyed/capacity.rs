@@ -18,7 +18,8 @@ pub struct Capacity {
     pub max_keys: usize,
     /// The most bytes that states take on the heap, besides the slots.
     ///
-    /// They are logs that have grown, and the [limiters](super::Keyed::limiter) of keys in use.
+    /// They are logs that have grown, the states of schedules, warm-ups, slow starts and adaptive
+    /// rates, of some 90 to 300 bytes, and the [limiters](super::Keyed::limiter) of keys in use.
     /// The last call before the bound may exceed it by what one key can grow by.
     pub max_bytes: usize,
     /// The treatment of new keys when the table is full.

@@ -304,6 +304,7 @@ fn restore<I: Id, C: Clock + Clone>(
     };
     let (since, clock) = clock_of(reader.header().saved_at());
     let table = Table::new(policies, capacity, seeds, clock);
+    table.clock.note(since.now_ns);
     for record in reader {
         let record = record?;
         let tier = usize::try_from(record.policy).unwrap_or(usize::MAX);

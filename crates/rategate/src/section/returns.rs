@@ -10,7 +10,7 @@ use rategate_core::ledger::Ledger;
 use rategate_core::queue::Outcome;
 use rategate_core::verdict::{Grant, Settled};
 
-use super::{Collected, CriticalSection};
+use super::{Collected, CriticalSection, State};
 
 /// An estimate that a waiter holds from its grant on.
 #[derive(Debug)]
@@ -46,6 +46,12 @@ impl CriticalSection<'_> {
     pub(super) fn end_holds(&mut self) {
         let now_ns = self.now_ns;
         if self.state.limit.next_end_ns().is_some_and(|end_ns| end_ns <= now_ns) {
+            // Starts that have come are those of before.
+            if let State { limit, waits: Some(waits) } = &mut *self.state
+                && !waits.queue.takes(limit)
+            {
+                waits.queue.serve(limit, now_ns, self.woken);
+            }
             self.change(Ledger::end_holds);
         }
     }

@@ -168,19 +168,23 @@ impl<I: Id, C: Clock + Clone> KeySection<'_, I, C> {
         }
         let mut latest_ns = self.now_ns;
         entry.form = match std::mem::replace(&mut entry.form, EntryForm::Taken) {
-            EntryForm::Limiter(limiter) => match limiter.into_limit() {
-                Ok(ledger) => {
-                    latest_ns = ledger.clamp(latest_ns);
-                    EntryForm::Ledger(Box::new(ledger))
+            EntryForm::Limiter(limiter) => {
+                let read_ns = limiter.shared().now_ns();
+                match limiter.into_limit() {
+                    Ok(ledger) => {
+                        latest_ns = ledger.clamp(latest_ns).max(read_ns);
+                        EntryForm::Ledger(Box::new(ledger))
+                    }
+                    Err(limiter) => EntryForm::Limiter(limiter),
                 }
-                Err(limiter) => EntryForm::Limiter(limiter),
-            },
+            }
             other => other,
         };
         // Its callers may have read a later time, and no decision on its state may use an earlier
         // one.
         self.now_ns = latest_ns;
         self.entries.latest_ns = latest_ns;
+        self.table.clock.note(latest_ns);
         self.account(before, self.heap_bytes(at));
     }
 
