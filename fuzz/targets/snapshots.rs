@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use rategate::snapshot::{Downtime, Snapshot};
-use rategate::{Gcra, Limiter, SlidingLog};
+use rategate::{AnyPolicy, Gcra, Limiter, SlidingLog};
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 
 libfuzzer_sys::fuzz_target!(|input: (bool, &[u8])| {
@@ -20,15 +20,15 @@ libfuzzer_sys::fuzz_target!(|input: (bool, &[u8])| {
     let mut written = Vec::new();
     snapshot.write_to(&mut written).unwrap();
     assert_eq!(Snapshot::read_from(written.as_slice()).unwrap(), snapshot);
-    restore(&Gcra::per_second(10).burst(5), &snapshot);
-    restore(&SlidingLog::new(5, Duration::from_secs(1)), &snapshot);
-    restore(&FixedWindow::new(5, Duration::from_secs(1), Anchor::Epoch), &snapshot);
+    restore(Gcra::per_second(10).burst(5).into(), &snapshot);
+    restore(SlidingLog::new(5, Duration::from_secs(1)).into(), &snapshot);
+    restore(FixedWindow::new(5, Duration::from_secs(1), Anchor::Epoch).into(), &snapshot);
 });
 
-fn restore(policy: &P, snapshot: &Snapshot) {
+fn restore(policy: AnyPolicy, snapshot: &Snapshot) {
     let day = Duration::from_secs(86_400);
     for downtime in [Downtime::Wall, Downtime::AtMost(day), Downtime::Exactly(Duration::ZERO)] {
-        if let Ok(limiter) = Limiter::restore(policy.clone(), snapshot, downtime) {
+        if let Ok(limiter) = Limiter::restore(policy, snapshot, downtime) {
             assert_eq!(limiter.snapshot().limits(), snapshot.limits());
         }
     }
