@@ -143,10 +143,7 @@ pub enum PolicyTextError {
 pub(crate) const fn or_panic<P: Copy>(checked: Result<P, LimitError>) -> P {
     match checked {
         Ok(policy) => policy,
-        Err(LimitError::ZeroPermits) => panic!("a limit of zero permits: at least 1 is needed"),
-        Err(LimitError::ZeroPeriod) => panic!("a period of zero: at least 1ns is needed"),
-        Err(LimitError::TooManyPermits { .. }) => panic!("more permits than the policy counts"),
-        Err(_) => panic!("a period of more than 584 years"),
+        Err(error) => panic!("{}", error.text()),
     }
 }
 
@@ -195,9 +192,19 @@ impl fmt::Display for RatioError {
 
 impl fmt::Display for LimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        match self {
+            Self::TooManyPermits { max } => write!(f, "{}: at most {max}", self.text()),
+            _ => f.write_str(self.text()),
+        }
+    }
+}
+
+impl LimitError {
+    /// Returns what is wrong, also for the compiler, which writes no numbers.
+    const fn text(&self) -> &'static str {
+        match self {
             Self::ZeroPermits => "at least 1 permit is needed, or nothing could ever pass",
-            Self::TooManyPermits { max } => return write!(f, "too many permits: at most {max}"),
+            Self::TooManyPermits { .. } => "too many permits",
             Self::ZeroPeriod => "the period must be at least 1ns",
             Self::PeriodTooLong => {
                 "the period, with a guard if there is one, is longer than 584 years"
@@ -229,7 +236,7 @@ impl fmt::Display for LimitError {
                 "a live limit keeps the number of its policies, and whether they count operations \
                  in flight"
             }
-        })
+        }
     }
 }
 
@@ -237,7 +244,9 @@ impl fmt::Display for PolicyTextError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rate(error) => error.fmt(f),
-            Self::Burst => f.write_str("the burst must be a whole number, as in \"10/s burst 20\""),
+            Self::Burst => {
+                f.write_str("the burst must be a whole number below 2^64, as in \"10/s burst 20\"")
+            }
             Self::BurstOfNever => {
                 f.write_str("\"never\" grants nothing, so it has no burst; write \"never\" alone")
             }

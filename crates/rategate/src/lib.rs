@@ -109,7 +109,8 @@
 //!   [reservation](Reservation) goes to the next caller that fits into it.
 //! * **Exact retry.** A denial reports when to come again; one nanosecond sooner is too soon.
 //!   That holds while every waiter that is due has taken its permits: a waiter that takes late,
-//!   or leaves, moves the instant.
+//!   or leaves, moves the instant. On a clock that has [gone back](Clock::may_go_back) it counts
+//!   from the newest reading.
 //! * **Nothing lost.** A caller has used up nothing if it drops a [`Reservation`] before its
 //!   start, is woken before the start by [`Limiter::close`], or finds the deadline too near.
 //! * **Kinds of no.** "Not yet" is a [`Denial`] or [`TooLong`](error::TooLong) with a time; "never"
