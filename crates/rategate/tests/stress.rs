@@ -2,7 +2,7 @@
 //! No timing is checked.
 //!
 //! A round is short and its grants are kept in preallocated lists, so that memory stays bounded
-//! over any number of rounds. `cargo xtask stress` plays them for minutes.
+//! over any number of rounds. `cargo xtask test --long` plays them for minutes.
 
 mod keyed;
 
@@ -415,7 +415,7 @@ fn grants_of_many_threads_keep_every_law() {
     }
 }
 
-/// The long form is `cargo xtask stress`.
+/// The long form is one of those of `cargo xtask test --long`.
 #[test]
 #[ignore = "runs for minutes"]
 fn for_the_configured_duration() {
