@@ -180,17 +180,6 @@ const calls = {
     return `committed${corrected(end, hold.permits, actual)}`
   },
 
-  settle (_, given) {
-    const [grant, actual] = [this.granted(given), Number(given.actual)]
-    return forThisLimit(() => {
-      return `settled${corrected(this.limiter.settle(grant, actual), grant.permits, actual)}`
-    })
-  },
-
-  refund (_, given) {
-    return `refunded back=${this.limiter.refund(this.granted(given), Number(given.permits))}`
-  },
-
   charge (_, given) {
     return forThisLimit(() => {
       const { debt, forgiven } = this.limiter.charge(Number(given.permits))

@@ -197,18 +197,6 @@ class Player:
         of = self.holds.pop(call, None) or self.reservations.pop(call, None)
         return ["cancelled" if of is not None and of.cancel() else "too-late"]
 
-    def call_settle(self, _, given):
-        grant, actual = self.granted(given), int(given["actual"])
-        try:
-            settled = self.limiter.settle(grant, actual)
-        except ExceedsCapacity:
-            return ["not-for-this-limit"]
-        return ["settled", *corrected(settled, grant.permits, actual)]
-
-    def call_refund(self, _, given):
-        back = self.limiter.refund(self.granted(given), int(given["permits"]))
-        return ["refunded", f"back={back}"]
-
     def call_charge(self, _, given):
         try:
             charged = self.limiter.charge(int(given["permits"]))

@@ -61,19 +61,15 @@ impl StepReport {
         Self { retry_after_ns, ..Self::only(Outcome::Denied) }
     }
 
-    pub(crate) fn refunded(back: u64) -> Self {
-        Self { back: Some(back), ..Self::only(Outcome::Refunded) }
-    }
-
     pub(crate) fn committed(committed: Committed) -> Self {
         match committed {
-            Committed::InTime(settled) => Self::settled(Outcome::Committed, settled),
+            Committed::InTime(settled) => Self::settled(settled),
             Committed::Late(charged) => Self::charged(Outcome::Late, &charged),
         }
     }
 
-    pub(crate) fn settled(outcome: Outcome, settled: Settled) -> Self {
-        let only = Self::only(outcome);
+    fn settled(settled: Settled) -> Self {
+        let only = Self::only(Outcome::Committed);
         match settled {
             Settled::Even => only,
             Settled::Back { permits } => Self { back: Some(permits), ..only },

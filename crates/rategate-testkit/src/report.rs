@@ -17,9 +17,9 @@ pub enum Outcome {
     Denied,
     /// A request for more permits than could ever pass at one instant.
     Never,
-    /// A cancel that refunded permits.
+    /// A cancel in time, after which the permits are free.
     Cancelled,
-    /// A cancel that refunded nothing, or any other step that came too late.
+    /// A cancel, or any other step, that came too late.
     TooLate,
     /// A change of the limit, or of its contents, from outside.
     Set,
@@ -35,12 +35,8 @@ pub enum Outcome {
     DeadlinePassed,
     /// A wait that was withdrawn, and the call that withdrew it.
     Left,
-    /// A settled estimate.
-    Settled,
-    /// A refund of permits that had no effect, as many as could be refunded.
-    Refunded,
-    /// A settle, refund or end of a hold without a grant: not granted yet, no longer held, or
-    /// never granted.
+    /// A step about a grant or a hold that there is not: not granted yet, no longer held, or never
+    /// granted.
     Ungranted,
     /// A charge, whether it fit or not.
     Charged,
@@ -105,7 +101,7 @@ pub struct StepReport {
     /// The instant at which a wait ended, in a grant or otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_ns: Option<u64>,
-    /// The number of permits refunded, by a refund or for an estimate that was too high.
+    /// The number of permits that came back from an estimate that was too high.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub back: Option<u64>,
     /// The number of permits owed for an estimate that was too low, behind which later calls

@@ -20,7 +20,7 @@ pub(crate) struct Steps<'s> {
     seen_ns: u64,
     /// Each with its index among all grants.
     given: Granted<(Grant, usize)>,
-    held: Held<(Hold, usize)>,
+    held: Held<(Hold, usize, ClassId)>,
     pub(crate) reports: Vec<StepReport>,
 }
 
@@ -74,14 +74,7 @@ impl<'s> Steps<'s> {
         let wait_ns = answer.wait();
         let answer = answer.at(|instant_ns| instant_ns.saturating_sub(self.start_ns));
         self.reports.push(StepReport { at_ns, call, permits, wait_ns, remaining, ..answer });
-        matches!(
-            outcome,
-            Outcome::Set
-                | Outcome::Cancelled
-                | Outcome::Settled
-                | Outcome::Refunded
-                | Outcome::Committed
-        )
+        matches!(outcome, Outcome::Set | Outcome::Cancelled | Outcome::Committed)
     }
 
     /// Records how the wait of a step has ended.
@@ -89,11 +82,11 @@ impl<'s> Steps<'s> {
         &mut self,
         step: usize,
         ended: Ended,
-        now_ns: u64,
+        (now_ns, limits): (u64, &mut QueuedLimits),
         grants: &mut Vec<(u64, u64)>,
     ) {
-        if let (Ended::Granted(grant), Call::Wait { class, .. }) = (ended, &self.all[step].call) {
-            self.give(step, grant, *class, grants);
+        if let Ended::Granted(grant) = ended {
+            self.give(step, grant, (now_ns, limits), grants);
         }
         let answer = StepReport { ended_ns: Some(now_ns), ..StepReport::ended(ended) };
         let wait_ns = answer.wait();
@@ -113,19 +106,19 @@ impl<'s> Steps<'s> {
         match &step.call {
             Call::Try { permits } => {
                 let verdict = limits.try_acquire(now_ns, *permits);
-                ("try", Some(*permits), self.granted(own, verdict, grants))
+                ("try", Some(*permits), self.granted(own, verdict, (now_ns, limits), grants))
             }
             Call::Reserve { permits, max_wait } => {
                 let verdict = limits.reserve(now_ns, *permits, max_wait.map(|Ns(ns)| ns));
-                ("reserve", Some(*permits), self.granted(own, verdict, grants))
+                ("reserve", Some(*permits), self.granted(own, verdict, (now_ns, limits), grants))
             }
-            Call::Wait { permits, max_wait, class } => {
+            Call::Wait { permits, max_wait, class, .. } => {
                 let request = Request::of(*permits).within(max_wait.map(|Ns(ns)| ns));
                 let request = request.in_class(*class);
                 let answer = match limits.wait(now_ns, request, Waiter::Step(own)) {
                     Ok(None) => StepReport::only(Outcome::Waiting),
                     Ok(Some(grant)) => {
-                        self.give(own, grant, *class, grants);
+                        self.give(own, grant, (now_ns, limits), grants);
                         StepReport { ended_ns: Some(now_ns), ..StepReport::granted(&grant) }
                     }
                     Err(rejected) => {
@@ -187,29 +180,6 @@ impl<'s> Steps<'s> {
     ) -> (&'static str, Option<u64>, StepReport) {
         let (own, of) = (self.reports.len(), step.of);
         match &step.call {
-            Call::Settle { actual } => {
-                let settled = self.given.settle(of, |one| {
-                    let (grant, index) = &one.grant;
-                    let settled = limits.settle(now_ns, one.class, grant, *actual).ok()?;
-                    let answer = StepReport::settled(Outcome::Settled, settled);
-                    // The permits beyond the estimate were used all the same, no later than now.
-                    let debt = actual.saturating_sub(grant.permits);
-                    let used = &mut grants[*index].1;
-                    *used = used.saturating_add(debt).saturating_sub(answer.back.unwrap_or(0));
-                    Some(answer)
-                });
-                ("settle", Some(*actual), settled.unwrap_or_else(StepReport::only))
-            }
-            Call::Refund { permits } => {
-                let back = self.given.refund(of, *permits, |one, permits| {
-                    let (grant, index) = &one.grant;
-                    let back = limits.refund(now_ns, one.class, grant, permits);
-                    let used = &mut grants[*index].1;
-                    *used = used.saturating_sub(back);
-                    back
-                });
-                ("refund", Some(*permits), back.map_or_else(StepReport::only, StepReport::refunded))
-            }
             Call::Charge { permits } => {
                 let charged = limits.charge(now_ns, *permits);
                 grants.extend(charged.ok().map(|charged| (now_ns, charged.booked)));
@@ -221,13 +191,13 @@ impl<'s> Steps<'s> {
                     Ok(HoldVerdict::Denied(denial)) => (StepReport::denied(denial), None),
                     Err(_) => (StepReport::only(Outcome::Never), None),
                 };
-                self.held.add(own, hold.map(|hold| (hold, grants.len())));
+                self.held.add(own, hold.map(|hold| (hold, grants.len(), ClassId::FIRST)));
                 grants.extend(hold.map(|hold| (now_ns, hold.permits)));
                 ("hold", Some(*permits), answer)
             }
             Call::Commit { actual } => {
-                let committed = self.held.take(of).map(|(hold, index)| {
-                    let committed = limits.commit(now_ns, hold, *actual);
+                let committed = self.held.take(of).map(|(hold, index, class)| {
+                    let committed = limits.commit(now_ns, class, hold, *actual);
                     // All that was used in time counts from the start. What is charged counts from
                     // now on.
                     let (used, charged) = match committed {
@@ -241,10 +211,10 @@ impl<'s> Steps<'s> {
                 });
                 ("commit", Some(*actual), committed.unwrap_or_else(StepReport::only))
             }
-            Call::Cancel {} if matches!(self.all[of].call, Call::Hold { .. }) => {
-                let cancelled = self.held.take(of).map(|(hold, index)| {
+            Call::Cancel {} if self.all[of].call.holds() => {
+                let cancelled = self.held.take(of).map(|(hold, index, class)| {
                     grants[index].1 = 0;
-                    let outcome = match limits.commit(now_ns, hold, 0) {
+                    let outcome = match limits.commit(now_ns, class, hold, 0) {
                         Committed::InTime(_) => Outcome::Cancelled,
                         Committed::Late(_) => Outcome::TooLate,
                     };
@@ -272,14 +242,31 @@ impl<'s> Steps<'s> {
 
     /// Takes back what the holds kept that ended by `end_ns` without a commit.
     pub(crate) fn end_holds(&self, end_ns: u64, grants: &mut [(u64, u64)]) {
-        for (_, index) in self.held.open().filter(|(hold, _)| hold.end_ns <= end_ns) {
+        for (_, index, _) in self.held.open().filter(|(hold, ..)| hold.end_ns <= end_ns) {
             grants[*index].1 = 0;
         }
     }
 
-    /// Records the grant of a step.
-    fn give(&mut self, step: usize, grant: Grant, class: ClassId, grants: &mut Vec<(u64, u64)>) {
-        self.given.add(step, (grant, grants.len()), class, grant.permits);
+    /// Records the grant of a step, and holds it if the step is an estimate.
+    fn give(
+        &mut self,
+        step: usize,
+        grant: Grant,
+        (now_ns, limits): (u64, &mut QueuedLimits),
+        grants: &mut Vec<(u64, u64)>,
+    ) {
+        let (class, ttl) = match self.all[step].call {
+            Call::Wait { class, ttl, .. } => (class, ttl),
+            _ => (ClassId::FIRST, None),
+        };
+        match ttl {
+            None => self.given.add(step, (grant, grants.len()), grant.permits),
+            Some(Ns(ttl_ns)) => {
+                let end_ns = grant.start_ns.saturating_add(ttl_ns);
+                let hold = limits.hold_grant(now_ns, &grant, end_ns);
+                self.held.add(step, Some((hold, grants.len(), class)));
+            }
+        }
         grants.push((grant.start_ns, grant.permits));
     }
 
@@ -287,11 +274,12 @@ impl<'s> Steps<'s> {
         &mut self,
         step: usize,
         verdict: Result<Verdict, ExceedsCapacity>,
+        limits: (u64, &mut QueuedLimits),
         grants: &mut Vec<(u64, u64)>,
     ) -> StepReport {
         match verdict {
             Ok(Verdict::Granted(grant)) => {
-                self.give(step, grant, ClassId::FIRST, grants);
+                self.give(step, grant, limits, grants);
                 StepReport::granted(&grant)
             }
             Ok(Verdict::Denied(denial)) => StepReport::denied(denial),

@@ -80,8 +80,7 @@ impl StepShape {
     fn of(steps: &[StepReport]) -> Self {
         let outcome = steps.iter().map(|step| step.outcome.word().len()).fold(9, usize::max);
         let has_waits = steps.iter().any(|step| step.call == "wait");
-        let calls = ["settle", "refund", "charge", "commit"];
-        let has_returns = steps.iter().any(|step| calls.contains(&step.call));
+        let has_returns = steps.iter().any(|step| ["charge", "commit"].contains(&step.call));
         Self { outcome, has_waits, has_returns }
     }
 

@@ -16,7 +16,7 @@ use rategate_core::ledger::Ledger;
 use rategate_core::queue::{
     Joined, LeaveOutcome, Outcome, Queue, QueueBounds, QueueRejection, Request, WaiterId, Wakes,
 };
-use rategate_core::verdict::{Denial, Grant, Settled, Ticket, Verdict};
+use rategate_core::verdict::{Denial, Grant, Ticket, Verdict};
 
 use crate::scenario::Class;
 
@@ -179,19 +179,9 @@ impl QueuedLimits {
         });
     }
 
-    /// Refunds permits of a grant to the limits, and credits them to the class that had them.
-    pub(crate) fn refund(
-        &mut self,
-        now_ns: u64,
-        class: ClassId,
-        grant: &Grant,
-        permits: u64,
-    ) -> u64 {
-        self.change(now_ns, |limits, queue| {
-            let back = limits.refund(now_ns, grant, permits);
-            queue.settle(class, back, 0);
-            back
-        })
+    /// Holds the permits of a grant that has started, until `end_ns`.
+    pub(crate) fn hold_grant(&mut self, now_ns: u64, grant: &Grant, end_ns: u64) -> Hold {
+        self.limits.hold_grant(now_ns, grant, end_ns)
     }
 
     pub(crate) fn charge(&mut self, now_ns: u64, permits: u64) -> Result<Charged, CountsInFlight> {
@@ -199,28 +189,18 @@ impl QueuedLimits {
         self.change(now_ns, |limits, _| limits.charge(now_ns, permits, debt))
     }
 
-    /// Settles the estimate of a grant to a caller of `class`.
-    pub(crate) fn settle(
+    /// Ends a hold of a caller of `class`, of which `actual` permits were used.
+    pub(crate) fn commit(
         &mut self,
         now_ns: u64,
         class: ClassId,
-        grant: &Grant,
+        hold: Hold,
         actual: u64,
-    ) -> Result<Settled, CountsInFlight> {
-        let debt = self.debt;
-        self.change(now_ns, |limits, queue| {
-            let settled = limits.settle(now_ns, grant, actual, debt)?;
-            queue.settle(class, grant.permits, actual);
-            Ok(settled)
-        })
-    }
-
-    /// Ends a hold of which `actual` permits were used.
-    pub(crate) fn commit(&mut self, now_ns: u64, hold: Hold, actual: u64) -> Committed {
+    ) -> Committed {
         let debt = self.debt;
         self.change(now_ns, |limits, queue| {
             let committed = limits.commit(now_ns, hold, actual, debt);
-            queue.settle(ClassId::FIRST, hold.permits, actual);
+            queue.settle(class, hold.permits, actual);
             committed
         })
     }

@@ -15,8 +15,8 @@ fn played(text: &str) -> Report {
 /// class the first request starts first. The oracle of the windows is that of every scenario.
 #[test]
 fn random_lines_keep_the_ceiling_and_the_order() {
-    let (mut waited, mut ends, mut back, mut owed) = (0, [0; 13], 0, 0);
-    for seed in 0..3_000 {
+    let (mut waited, mut ends, mut back, mut owed) = (0, [0; 11], 0, 0);
+    for seed in 0..6_000 {
         let text = player::random(seed);
         let scenario = Scenario::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         let report = world::run(&scenario);
@@ -51,8 +51,6 @@ fn random_lines_keep_the_ceiling_and_the_order() {
             Outcome::Left,
             Outcome::Denied,
             Outcome::Waiting,
-            Outcome::Settled,
-            Outcome::Refunded,
             Outcome::Ungranted,
             Outcome::TooLate,
             Outcome::Held,

@@ -74,10 +74,6 @@ impl<W: Carrier, F: Fn(TestEngine) -> W> Arena for Served<F> {
         self.clock.lock().unwrap().set(Duration::from_nanos(now_us * 1_000));
     }
 
-    fn keeps_grants(&self) -> bool {
-        false
-    }
-
     fn supports_several_limits(&self) -> bool {
         W::SEVERAL
     }

@@ -59,11 +59,6 @@ pub trait Arena {
     /// empty [`store`](Self::store) is requested, which then begins at that instant.
     fn set_now_us(&self, now_us: u64);
 
-    /// Returns `true` if a refund has the grant to show.
-    fn keeps_grants(&self) -> bool {
-        true
-    }
-
     /// Returns `true` if one call can name several limits.
     fn supports_several_limits(&self) -> bool {
         true

@@ -1,18 +1,17 @@
 //! The scenario files that concern a store's state, played on a store.
 //!
-//! A store makes no caller wait and promises no start. Files of tries, peeks and refunds are
-//! played step by step. Files in which every call waits are played in order of arrival, by a new
+//! A store makes no caller wait and promises no start. Files of tries and peeks are played
+//! step by step. Files in which every call waits are played in order of arrival, by a new
 //! request when a denial says so. Each call has to start exactly when the world's limiter starts
 //! it. Files of neither kind are skipped by a rule with a name; see [`Skip`].
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::report::{Outcome, Report, StepReport};
 use crate::scenario::{Call, CallMode, Scenario, Step};
 use crate::{suite, world};
 use rategate::AnyPolicy;
-use rategate::store::{Receipt, Rule, StoreError, Verdict};
+use rategate::store::{Rule, Store, StoreError, Verdict};
 
 use strum::Display;
 
@@ -47,9 +46,6 @@ pub enum Skip {
     /// Fractions that a repeated request loses.
     #[strum(to_string = "promises with a fraction of a microsecond")]
     Fraction,
-    /// Refunds in a protocol that returns no grant.
-    #[strum(to_string = "refunds without a grant to show")]
-    Grant,
     /// Holds: the service reserves under the id of a request, and a hold in a scenario has none.
     #[strum(to_string = "holds without the id of a request")]
     Hold,
@@ -78,9 +74,6 @@ pub fn suite(arena: &impl Arena, folder: impl AsRef<Path>) -> Played {
         if !arena.supports_several_limits() && scenario.limits.len() > 1 {
             return Err(Skip::Several);
         }
-        if !arena.keeps_grants() && returns_permits(&scenario) {
-            return Err(Skip::Grant);
-        }
         play(arena, name, &scenario, &report);
         Ok(())
     });
@@ -92,8 +85,7 @@ fn skip(scenario: &Scenario, report: &Report) -> Option<Skip> {
     if scenario.limits.iter().any(|limit| rule(*limit).is_none()) {
         return Some(Skip::Policy);
     }
-    let holds = |step: &Step| matches!(step.call, Call::Hold { .. });
-    if scenario.steps.iter().any(holds) {
+    if scenario.steps.iter().any(|step| step.call.holds()) {
         return Some(Skip::Hold);
     }
     let instants = report.steps.iter().map(|step| step.at_ns);
@@ -123,20 +115,9 @@ fn skip(scenario: &Scenario, report: &Report) -> Option<Skip> {
     scenario.limits.iter().any(|limit| keeps_a_fraction(*limit)).then_some(Skip::Fraction)
 }
 
-/// Returns `true` if permits of a grant are refunded.
-fn returns_permits(scenario: &Scenario) -> bool {
-    let returns_permits = |call: &Call| matches!(call, Call::Refund { .. } | Call::Settle { .. });
-    scenario.steps.iter().any(|step| returns_permits(&step.call))
-}
-
 /// Returns `true` if no call waits.
 fn is_stepwise(scenario: &Scenario) -> bool {
-    let at_once = |call: &Call| {
-        matches!(
-            call,
-            Call::Try { .. } | Call::Peek { .. } | Call::Refund { .. } | Call::Settle { .. }
-        )
-    };
+    let at_once = |call: &Call| matches!(call, Call::Try { .. } | Call::Peek { .. });
     scenario.callers.is_empty()
         && scenario.arrivals.is_empty()
         && scenario.steps.iter().all(|step| at_once(&step.call))
@@ -199,74 +180,45 @@ fn play<A: Arena>(arena: &A, name: &str, scenario: &Scenario, report: &Report) {
     arena.set_now_us(start_us);
     let client = StoreClient::new(&arena.store(), &rules, name);
     if is_stepwise(scenario) {
-        let mut play = Steps { client, given: BTreeMap::new() };
         for (number, (step, expected)) in (1_usize..).zip(scenario.steps.iter().zip(&report.steps))
         {
             arena.set_now_us(start_us + step.at_ns / 1_000);
-            play.step(&format!("{name}, step {number}"), number - 1, step, expected);
+            play_step(&client, &format!("{name}, step {number}"), step, expected);
         }
     } else {
         play_queue(arena, name, &client, (start_us, report));
     }
 }
 
-/// A file in which no call waits.
-struct Steps<S: rategate::store::Store> {
-    client: StoreClient<S>,
-    /// The grant of each step, and the permits of it that can still be refunded.
-    given: BTreeMap<usize, (Receipt, u64)>,
-}
-
-impl<S: rategate::store::Store> Steps<S> {
-    fn step(&mut self, about: &str, own: usize, step: &Step, expected: &StepReport) {
-        let remaining = self.client.remaining();
-        match &step.call {
-            Call::Try { permits } => {
-                let seen = match self.client.decide(*permits) {
-                    Ok(Verdict::Granted(grant)) => {
-                        assert_eq!(grant.remaining, expected.remaining, "{about}");
-                        self.given.insert(own, (grant.receipt, grant.permits));
-                        (Outcome::Granted, None)
-                    }
-                    Ok(Verdict::Denied(denial)) => (Outcome::Denied, wait_us(denial)),
-                    Err(StoreError::Exceeds(_)) => (Outcome::Never, None),
-                    Err(fault) => panic!("{about}: {fault}"),
-                };
-                assert_eq!(seen, (expected.outcome, expected_wait_us(expected)), "{about}");
-            }
-            Call::Peek { permits } => {
-                let seen = match self.client.peek(*permits) {
-                    Ok(Verdict::Granted(_)) => (Outcome::Peeked, None),
-                    Ok(Verdict::Denied(denial)) => (Outcome::Peeked, wait_us(denial)),
-                    Err(StoreError::Exceeds(_)) => (Outcome::Never, None),
-                    Err(fault) => panic!("{about}: {fault}"),
-                };
-                assert_eq!(seen, (expected.outcome, expected_wait_us(expected)), "{about}");
-                assert_eq!(remaining, expected.remaining, "{about}: before the call");
-            }
-            Call::Refund { permits } => self.refund(about, step.of, *permits, expected),
-            Call::Settle { actual } => {
-                let granted = self.given.get(&step.of).map_or(0, |(_, permits)| *permits);
-                self.refund(about, step.of, granted.saturating_sub(*actual), expected);
-            }
-            other => panic!("{about}: {other:?} is not played"),
+/// Plays a step of a file in which no call waits.
+fn play_step<S: Store>(client: &StoreClient<S>, about: &str, step: &Step, expected: &StepReport) {
+    let remaining = client.remaining();
+    match &step.call {
+        Call::Try { permits } => {
+            let seen = match client.decide(*permits) {
+                Ok(Verdict::Granted(grant)) => {
+                    assert_eq!(grant.remaining, expected.remaining, "{about}");
+                    (Outcome::Granted, None)
+                }
+                Ok(Verdict::Denied(denial)) => (Outcome::Denied, wait_us(denial)),
+                Err(StoreError::Exceeds(_)) => (Outcome::Never, None),
+                Err(fault) => panic!("{about}: {fault}"),
+            };
+            assert_eq!(seen, (expected.outcome, expected_wait_us(expected)), "{about}");
         }
-        assert_eq!(self.client.remaining(), expected.remaining, "{about}: after the call");
+        Call::Peek { permits } => {
+            let seen = match client.peek(*permits) {
+                Ok(Verdict::Granted(_)) => (Outcome::Peeked, None),
+                Ok(Verdict::Denied(denial)) => (Outcome::Peeked, wait_us(denial)),
+                Err(StoreError::Exceeds(_)) => (Outcome::Never, None),
+                Err(fault) => panic!("{about}: {fault}"),
+            };
+            assert_eq!(seen, (expected.outcome, expected_wait_us(expected)), "{about}");
+            assert_eq!(remaining, expected.remaining, "{about}: before the call");
+        }
+        other => panic!("{about}: {other:?} is not played"),
     }
-
-    /// Refunds a grant as a process does: no permit is refunded twice.
-    fn refund(&mut self, about: &str, of: usize, permits: u64, expected: &StepReport) {
-        let Some((receipt, left)) = self.given.get_mut(&of) else {
-            assert_eq!(expected.outcome, Outcome::Ungranted, "{about}");
-            return;
-        };
-        let back = match permits.min(*left) {
-            0 => 0,
-            permits => self.client.refund(receipt, permits).unwrap(),
-        };
-        *left -= back;
-        assert_eq!(back, expected.back.unwrap_or(0), "{about}");
-    }
+    assert_eq!(client.remaining(), expected.remaining, "{about}: after the call");
 }
 
 fn expected_wait_us(expected: &StepReport) -> Option<u64> {

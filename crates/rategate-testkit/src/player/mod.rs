@@ -8,7 +8,6 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use rategate_core::error::CountsInFlight;
-use rategate_core::fair::ClassId;
 
 use crate::report::{Outcome, Report, StepReport};
 use crate::scenario::{Call, Ns, Scenario, Step};
@@ -139,7 +138,8 @@ fn played(
     }
     for (step, (seen, ideal)) in run.step_result.iter().zip(&report.steps).enumerate() {
         let number = step + 1;
-        let ideal = StepReport::ideal(ideal, start_ns).woken_at_once();
+        let call = &scenario.steps[step].call;
+        let ideal = StepReport::ideal(ideal, call, start_ns).woken_at_once();
         assert_eq!(
             seen.clone().woken_at_once().ended_as_soon_as(&ideal),
             ideal,
@@ -167,7 +167,14 @@ impl Wake for RecordingWaker {
     }
 }
 
-type Waiting<'a> = Pin<Box<dyn Future<Output = Result<Grant, AcquireError>> + 'a>>;
+type Waiting<'a> = Pin<Box<dyn Future<Output = Result<Won, AcquireError>> + 'a>>;
+
+/// What a wait ends in.
+enum Won {
+    Grant(Grant),
+    /// An estimate, held from this instant on.
+    Hold(Hold<ManualClock>, u64),
+}
 
 struct Run<'a> {
     /// The scenario's name, for failure messages.
@@ -237,13 +244,13 @@ impl<'a> Run<'a> {
                 panic!("{about}: {step} woken in vain")
             };
             self.events.push(Event::End(step));
-            let step_result = self.ended(step, &ended);
+            let step_result = self.ended(step, ended);
             self.step_result[step] =
                 StepReport { remaining: self.step_result[step].remaining, ..step_result };
         }
     }
 
-    fn poll(&self, step: usize, waiting: &mut Waiting<'a>) -> Poll<Result<Grant, AcquireError>> {
+    fn poll(&self, step: usize, waiting: &mut Waiting<'a>) -> Poll<Result<Won, AcquireError>> {
         let waker = Waker::from(Arc::new(RecordingWaker {
             step,
             woken_steps: Arc::clone(&self.woken_steps),
@@ -251,22 +258,19 @@ impl<'a> Run<'a> {
         waiting.as_mut().poll(&mut Context::from_waker(&waker))
     }
 
-    fn ended(&mut self, step: usize, ended: &Result<Grant, AcquireError>) -> StepReport {
+    fn ended(&mut self, step: usize, ended: Result<Won, AcquireError>) -> StepReport {
         let step_result = match ended {
-            Ok(grant) => {
-                self.given.add(step, *grant, self.class_of(step), grant.permits());
-                StepReport::granted_by_limiter(grant)
+            Ok(Won::Grant(grant)) => {
+                self.given.add(step, grant, grant.permits());
+                StepReport::granted_by_limiter(&grant)
             }
-            Err(error) => StepReport::failed(error),
+            Ok(Won::Hold(hold, start_ns)) => {
+                self.held.add(step, Some(hold));
+                StepReport { start_ns: Some(start_ns), ..StepReport::only(Outcome::Granted) }
+            }
+            Err(error) => StepReport::failed(&error),
         };
         StepReport { ended_ns: Some(self.clock.now_ns()), ..step_result }
-    }
-
-    fn class_of(&self, step: usize) -> ClassId {
-        match &self.steps[step].call {
-            Call::Wait { class, .. } => *class,
-            _ => ClassId::FIRST,
-        }
     }
 
     fn step(&mut self, call: &Step) {
@@ -295,7 +299,7 @@ impl<'a> Run<'a> {
         match &step.call {
             Call::Try { permits } => match first.try_acquire(*permits) {
                 Ok(Decision::Granted(grant)) => {
-                    self.given.add(own, grant, ClassId::FIRST, grant.permits());
+                    self.given.add(own, grant, grant.permits());
                     StepReport::granted_by_limiter(&grant)
                 }
                 Ok(Decision::Denied(denial)) => StepReport::denied_for(denial.retry_after()),
@@ -322,16 +326,25 @@ impl<'a> Run<'a> {
                     }
                 }
             }
-            Call::Wait { permits, max_wait, class } => {
-                let limiter = &self.limiters[class.index()];
-                let mut waiting: Waiting<'a> = match max_wait {
-                    None => Box::pin(limiter.acquire(*permits)),
-                    Some(Ns(ns)) => {
-                        Box::pin(limiter.acquire_within(*permits, Duration::from_nanos(*ns)))
+            Call::Wait { permits, max_wait, class, ttl } => {
+                let (limiter, permits) = (&self.limiters[class.index()], *permits);
+                let [ttl, max_wait] =
+                    [ttl, max_wait].map(|it| it.map(|Ns(ns)| Duration::from_nanos(ns)));
+                let mut waiting: Waiting<'a> = Box::pin(async move {
+                    match (ttl, max_wait) {
+                        (Some(ttl), _) => {
+                            let hold = limiter.hold(permits, ttl).await?;
+                            let start_ns = ns(hold.ends_at().saturating_sub(ttl));
+                            Ok(Won::Hold(hold, start_ns))
+                        }
+                        (None, None) => limiter.acquire(permits).await.map(Won::Grant),
+                        (None, Some(max_wait)) => {
+                            limiter.acquire_within(permits, max_wait).await.map(Won::Grant)
+                        }
                     }
-                };
+                });
                 if let Poll::Ready(ended) = self.poll(own, &mut waiting) {
-                    return self.ended(own, &ended);
+                    return self.ended(own, ended);
                 }
                 self.waits.insert(own, waiting);
                 StepReport::only(Outcome::Waiting)
@@ -356,38 +369,19 @@ impl<'a> Run<'a> {
     /// Carries out a call that corrects what was granted, or holds permits and ends them.
     fn correct(&mut self, step: &Step) -> StepReport {
         let (limiter, own, of) = (self.limiters[0].limiter(), self.step_result.len(), step.of);
-        if step.call.is_about_a_grant()
+        if matches!(step.call, Call::End { .. })
             && let Some(reservation) = self.reserved.remove(&of)
         {
-            // A settlement or a refund uses the reservation up.
+            // An end uses the reservation up.
             let grant = reservation.keep();
-            self.given.add(of, grant, ClassId::FIRST, grant.permits());
+            self.given.add(of, grant, grant.permits());
         }
         match &step.call {
             Call::End { outcome: ending } => {
                 let (_, outcome) = self.given.end(of, |one| {
-                    let (limiter, grant) = (self.limiters[one.class.index()].limiter(), &one.grant);
-                    limiter.release_with_outcome(grant, *ending).unwrap();
+                    limiter.release_with_outcome(&one.grant, *ending).unwrap();
                 });
                 StepReport::only(outcome)
-            }
-            Call::Settle { actual } => {
-                let settled = self.given.settle(of, |one| {
-                    let limiter = self.limiters[one.class.index()].limiter();
-                    match limiter.settle(&one.grant, *actual) {
-                        Ok(settled) => Some(StepReport::settled(Outcome::Settled, settled)),
-                        Err(ChargeError::CountsInFlight) => None,
-                        Err(error) => panic!("{error}"),
-                    }
-                });
-                settled.unwrap_or_else(StepReport::only)
-            }
-            Call::Refund { permits } => {
-                let back = self.given.refund(of, *permits, |one, permits| {
-                    let limiter = self.limiters[one.class.index()].limiter();
-                    limiter.refund(&one.grant, permits).unwrap()
-                });
-                back.map_or_else(StepReport::only, StepReport::refunded)
             }
             Call::Hold { permits, ttl: Ns(ttl_ns) } => {
                 let ttl = Duration::from_nanos(*ttl_ns);
@@ -403,7 +397,7 @@ impl<'a> Run<'a> {
                 let committed = self.held.take(of).map(|hold| hold.commit(*actual).unwrap());
                 committed.map_or_else(StepReport::only, StepReport::committed)
             }
-            Call::Cancel {} if matches!(self.steps[of].call, Call::Hold { .. }) => {
+            Call::Cancel {} if self.steps[of].call.holds() => {
                 StepReport::only(match self.held.take(of) {
                     // A drop does not report whether it came in time.
                     Ok(hold) if self.clock.now_ns() < ns(hold.ends_at()) => Outcome::Cancelled,

@@ -19,7 +19,7 @@ const LIMITS: [(&str, u64, &str); 5] = [
 ];
 
 /// Returns the scenario of a seed, as the text of a file, whose callers wait in up to three
-/// classes, try, leave, release, settle, refund, charge, hold and change the limit.
+/// classes, try, leave, release, charge, hold and change the limit.
 ///
 /// The limit is never raised above its first numbers, so its check holds from beginning to end. It
 /// may become one of another policy, and then the check is that of the one that grants most.
@@ -44,11 +44,11 @@ pub fn random(seed: u64) -> String {
     let (may_owe, has_holds) = (below(2) == 0, below(2) == 0);
     // A limiter merges wakes that are less than 0.4 ms apart. A bucket from which a hold comes back
     // later is not always one that makes up for a late start, so no two wakes of it are so close.
-    let (grid_us, calls) = if has_holds { (500, 43) } else { (250, 29) };
+    let (grid_us, calls) = if has_holds { (500, 46) } else { (250, 23) };
     let (mut at_us, mut named, mut number, mut owed) = (0, 0, 5, 0);
-    // The named calls and their permits. Committed permits have had their effect: no grant shows
-    // then that a commit was not its own.
-    let (mut granted, mut held, mut has_committed) = (Vec::new(), Vec::new(), false);
+    // The holds and their permits. Committed permits have had their effect: no grant shows then
+    // that a commit was not its own.
+    let (mut held, mut has_committed) = (Vec::new(), false);
     for _ in 0..10 + below(30) {
         at_us += [0, 0, grid_us, 1_000, 3_000][usize::try_from(below(5)).unwrap()];
         let call = match below(calls) {
@@ -65,32 +65,32 @@ pub fn random(seed: u64) -> String {
                     _ => String::new(),
                 };
                 let permits = 1 + below(5) * below(2);
-                granted.push((named.to_string(), permits));
-                format!("wait\"\nname = \"{named}\"\npermits = {permits}{deadline}{class}")
+                // Tapes have words for neither classes nor such waits, so they come together.
+                let may_hold = has_classes && has_holds && !has_committed;
+                let holds = may_hold && deadline.is_empty() && below(2) == 0;
+                // Nobody knows when it will start: its end comes long after all else, or it may
+                // have come already.
+                let ttl = match (holds, may_owe) {
+                    (false, _) => String::new(),
+                    (true, false) => "\nttl = \"30s\"".to_owned(),
+                    (true, true) => format!("\nttl = \"{}us\"", ttl_us(&mut below)),
+                };
+                if holds {
+                    held.push((named.to_string(), permits, if may_owe { 0 } else { u64::MAX }));
+                }
+                format!("wait\"\nname = \"{named}\"\npermits = {permits}{deadline}{class}{ttl}")
             }
-            20..=22 if !granted.is_empty() && !has_committed => {
-                let (name, permits) = pick(&granted, &mut below);
-                let actual = if may_owe { below(7) } else { below(permits + 1) };
-                owed += actual.saturating_sub(permits);
-                format!("settle\"\nname = \"{name}\"\nactual = {actual}")
-            }
-            23..=25 if !granted.is_empty() && !has_committed => {
-                let (name, permits) = pick(&granted, &mut below);
-                format!("refund\"\nname = \"{name}\"\npermits = {}", below(permits + 2))
-            }
-            27..=28 if may_owe => {
+            21..=22 if may_owe => {
                 let permits = below(9);
                 owed += permits;
                 format!("charge\"\npermits = {permits}")
             }
             10..=12 if named > 0 => format!("leave\"\nname = \"{}\"", 1 + below(named)),
             13..=14 => {
-                let (name, permits) = (format!("try {}", granted.len()), below(3));
-                granted.push((name.clone(), permits));
-                format!("try\"\nname = \"{name}\"\npermits = {permits}")
+                format!("try\"\npermits = {}", below(3))
             }
             15 => format!("peek\"\npermits = {}", 1 + below(2)),
-            29.. if !has_committed => {
+            23.. if !has_committed => {
                 let (call, more) = hold_or_end(&mut held, at_us, may_owe, &mut below);
                 owed += more;
                 call
@@ -119,9 +119,7 @@ pub fn random(seed: u64) -> String {
                 format!("set\"\nlimit = {{ policy = \"{}\", {key} = {value} }}", kind(limit))
             }
             _ => {
-                let (name, permits) = (format!("reserve {}", granted.len()), 1 + below(2));
-                granted.push((name.clone(), permits));
-                format!("reserve\"\nname = \"{name}\"\npermits = {permits}")
+                format!("reserve\"\npermits = {}", 1 + below(2))
             }
         };
         writeln!(text, "[[step]]\nat = \"{at_us}us\"\ncall = \"{call}").unwrap();
@@ -141,23 +139,27 @@ fn hold_or_end(
     may_owe: bool,
     below: &mut impl FnMut(u64) -> u64,
 ) -> (String, u64) {
-    match below(14) {
-        0..=5 if !held.is_empty() => {
+    match below(16) {
+        0..=7 if !held.is_empty() => {
             let (name, permits, end_us) = pick(held, below);
             let held = if at_us < end_us { permits } else { 0 };
             let actual = if may_owe { below(8) } else { below(held + 1) };
             let owed = actual.saturating_sub(held);
             (format!("commit\"\nname = \"{name}\"\nactual = {actual}"), owed)
         }
-        6..=7 if !held.is_empty() => (format!("cancel\"\nname = \"{}\"", pick(held, below).0), 0),
+        8..=9 if !held.is_empty() => (format!("cancel\"\nname = \"{}\"", pick(held, below).0), 0),
         _ => {
             let (name, permits) = (format!("hold {}", held.len()), below(6));
-            let ttl_us = [0, 500, 2_000, 10_000, 30_000][usize::try_from(below(5)).unwrap()];
+            let ttl_us = ttl_us(below);
             held.push((name.clone(), permits, at_us + ttl_us));
             let call = "hold\"\nname = ";
             (format!("{call}\"{name}\"\npermits = {permits}\nttl = \"{ttl_us}us\""), 0)
         }
     }
+}
+
+fn ttl_us(below: &mut impl FnMut(u64) -> u64) -> u64 {
+    [0, 500, 2_000, 10_000, 30_000][usize::try_from(below(5)).unwrap()]
 }
 
 /// Returns one of the six newest calls, of which something may still be undone.

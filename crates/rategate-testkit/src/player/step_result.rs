@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::ns;
 use crate::report::{Outcome, StepReport};
+use crate::scenario::Call;
 use rategate::{AcquireError, Grant, TryAcquireError};
 
 /// The maximum delay of a wake-up that is merged with others.
@@ -67,10 +68,11 @@ impl StepReport {
     }
 
     /// Returns the result that the world reports for a step.
-    pub(crate) fn ideal(step: &StepReport, start_ns: u64) -> Self {
-        let is_reserve = step.call == "reserve";
+    pub(crate) fn ideal(step: &StepReport, call: &Call, start_ns: u64) -> Self {
         let seen = Self { at_ns: 0, call: "", permits: None, wait_ns: None, ..step.clone() };
-        let scheduled_ns = seen.scheduled_ns.filter(|_| !is_reserve);
+        // Neither a reservation nor a hold tells when it was scheduled.
+        let tells = !call.holds() && !matches!(call, Call::Reserve { .. });
+        let scheduled_ns = seen.scheduled_ns.filter(|_| tells);
         Self { scheduled_ns, ..seen }.at(|since_ns| start_ns + since_ns)
     }
 }

@@ -3,7 +3,7 @@
 //! docs/conformance.md has the format. A player needs no virtual world and no tolerances: the
 //! clock stops where the tape says, and a wait ends at the line that says so.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt::{self, Write as _};
 
 use strum::Display;
@@ -23,9 +23,9 @@ pub enum LeftOut {
     /// Callers in loops, or arrivals.
     #[strum(to_string = "callers in loops, or arrivals, which a world plays")]
     Callers,
-    /// Waiters in classes.
-    #[strum(to_string = "waiters in classes, for which tapes have no words yet")]
-    Classes,
+    /// Waiters in classes, or such that hold what they are granted.
+    #[strum(to_string = "waiters in classes or with holds, for which tapes have no words yet")]
+    Waiters,
     /// A policy without a table.
     #[strum(to_string = "a policy without a table")]
     Policy,
@@ -52,15 +52,15 @@ pub fn tape(name: &str, scenario: &Scenario) -> Result<String, LeftOut> {
     let (report, events) =
         played(name, scenario, |clock| Limiter::with_clock(AllOf::new(limits), clock));
     let start_ns = scenario.clock_start_ns;
+    let results = report.steps.iter().zip(&scenario.steps);
     let results: Vec<_> =
-        report.steps.iter().map(|step| StepReport::ideal(step, start_ns)).collect();
+        results.map(|(step, of)| StepReport::ideal(step, &of.call, start_ns)).collect();
     let mut tape = Tape {
         text: format!("tape 1\nname {name}\n"),
         scenario,
         results: &results,
         events: &events,
         used: BTreeSet::new(),
-        left: BTreeMap::new(),
         merged: VecDeque::new(),
         is_called: false,
     };
@@ -76,8 +76,9 @@ fn left_out(scenario: &Scenario) -> Option<LeftOut> {
     if !scenario.callers.is_empty() || !scenario.arrivals.is_empty() {
         return Some(LeftOut::Callers);
     }
-    if !scenario.classes.is_empty() {
-        return Some(LeftOut::Classes);
+    let holds = |call: &Call| matches!(call, Call::Wait { ttl: Some(_), .. });
+    if !scenario.classes.is_empty() || scenario.steps.iter().any(|step| holds(&step.call)) {
+        return Some(LeftOut::Waiters);
     }
     None
 }
@@ -90,8 +91,6 @@ struct Tape<'s> {
     events: &'s [Event],
     /// The calls whose reservation or hold has been used or ended.
     used: BTreeSet<usize>,
-    /// The permits of each grant that have not been refunded.
-    left: BTreeMap<usize, u64>,
     /// The waits that have ended as the clock moved, of which other limiters may be woken later.
     merged: VecDeque<usize>,
     /// `true` if the newest event was a call, or an end that it caused.
@@ -199,7 +198,7 @@ impl Tape<'_> {
                 let outcome = self.results[of].outcome;
                 matches!(outcome, Outcome::Granted | Outcome::Held) && !self.used.contains(&of)
             }
-            Call::Settle { .. } | Call::Refund { .. } | Call::Commit { .. } | Call::End { .. } => {
+            Call::Commit { .. } | Call::End { .. } => {
                 !matches!(result.outcome, Outcome::Ungranted | Outcome::TooLate)
             }
             _ => true,
@@ -213,17 +212,12 @@ impl Tape<'_> {
         }
         let of_call = of + 1;
         let call = match &planned.call {
-            Call::Try { permits } => {
-                self.left.insert(step, *permits);
-                format!("try permits={permits}")
-            }
+            Call::Try { permits } => format!("try permits={permits}"),
             Call::Peek { permits } => format!("peek permits={permits}"),
             Call::Reserve { permits, max_wait } => {
-                self.left.insert(step, *permits);
                 format!("reserve permits={permits}{}", timeout(*max_wait))
             }
             Call::Wait { permits, max_wait, .. } => {
-                self.left.insert(step, *permits);
                 if self.began(step) {
                     "waiting".clone_into(&mut words);
                 }
@@ -231,13 +225,6 @@ impl Tape<'_> {
             }
             Call::Leave {} => format!("leave of={of_call}"),
             Call::Cancel {} => format!("cancel of={of_call}"),
-            Call::Settle { actual } => format!("settle of={of_call} actual={actual}"),
-            Call::Refund { permits } => {
-                let left = self.left.get_mut(&of).unwrap();
-                let permits = (*permits).min(*left);
-                *left -= result.back.unwrap_or(0);
-                format!("refund of={of_call} permits={permits}")
-            }
             Call::End { outcome: ending } => {
                 format!("release of={of_call} outcome={}", outcome(*ending))
             }

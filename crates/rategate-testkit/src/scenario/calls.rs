@@ -10,10 +10,8 @@ use super::table::{Ns, Table};
 use super::{Call, CallMode, ScenarioError, Step};
 
 /// The calls that are about an earlier one, and the kinds of it.
-const ABOUT: [(&str, &[&str]); 6] = [
+const ABOUT: [(&str, &[&str]); 4] = [
     ("leave", &["wait"]),
-    ("settle", &["try", "reserve", "wait"]),
-    ("refund", &["try", "reserve", "wait"]),
     ("end", &["try", "reserve", "wait"]),
     ("commit", &["hold"]),
     ("cancel", &["reserve", "hold"]),
@@ -70,7 +68,13 @@ impl<'t, 'c> Reader<'t, 'c> {
         read.push("name");
         let Some((_, kinds)) = about else {
             let name: Option<String> = table.get("name")?;
-            self.named.extend(name.map(|name| ((name, kind.to_owned()), own)));
+            if let Some(name) = name {
+                // A wait with a time to live holds what it is granted.
+                if kind == "wait" && table.has("ttl") {
+                    self.named.insert((name.clone(), "hold".to_owned()), own);
+                }
+                self.named.insert((name, kind.to_owned()), own);
+            }
             return Ok(own);
         };
         let name: String = table.need("name")?;
@@ -102,6 +106,9 @@ impl<'t, 'c> Reader<'t, 'c> {
             if has_one { Ok(()) } else { Err(table.error_at("call", message)) }
         };
         match &mut call {
+            Call::Wait { max_wait: Some(_), ttl: Some(_), .. } => {
+                return Err(table.error_at("ttl", "is of a wait without `max_wait`"));
+            }
             Call::Wait { class, .. } => *class = self.classes.of(table, CallMode::Wait)?,
             Call::Set { limits } => *limits = build_all(&self.limits)?,
             Call::Refill { .. } => needs(

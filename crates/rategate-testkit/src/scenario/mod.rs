@@ -62,32 +62,6 @@
 //! Tries, holds, peeks and reservations are decided behind all waiters, and `remaining` is 0 while
 //! there are any.
 //!
-//! # Settling and refunding
-//!
-//! A `try`, `reserve` or `wait` with a `name` can be settled or refunded once it has been
-//! granted. The class that waited gets the credit, and all waiters gain by it.
-//!
-//! In the file:
-//!
-//! - `call = "settle"` says that the grant really took `actual` permits. Permits beyond that are
-//!   refunded. If it took more than it was granted, the rest is owed, and later calls wait behind
-//!   the debt. Each grant is settled once.
-//! - `call = "refund"` says that `permits` of the grant had no effect. As many as
-//!   [possible](rategate_core::limit::Limit::refund) are refunded, each of them once.
-//!
-//! Either call uses a reservation up: it can no longer be cancelled.
-//!
-//! The `outcome` of either call is one of:
-//!
-//! - `settled`: the estimate is corrected. `back` is the number of permits refunded, `owed` the
-//!   number owed.
-//! - `refunded`: `back` is the number of permits refunded, which may be 0.
-//! - `ungranted`: there is no grant of that name: not granted yet, no longer held, or never
-//!   granted.
-//! - `too-late`: it was settled or refunded before.
-//! - `not-for-this-limit`: it took more than it was granted, but the limit counts operations in
-//!   flight. Nothing is taken.
-//!
 //! # Outcomes
 //!
 //! `policy = "adaptive"` is a bound on operations in flight that
@@ -99,7 +73,7 @@
 //! `call = "release"` with an `outcome` ends the operations of the grant of that `name`, all of its
 //! permits: `served`, `dropped`, or `ignored` if it says nothing about the server. The `outcome` of
 //! this call itself is `set`, `ungranted` if there is no grant of that name, or `too-late` if it
-//! has ended before, or was settled or refunded.
+//! has ended before.
 //!
 //! # Charging
 //!
@@ -107,16 +81,18 @@
 //! outcome is `charged` or `not-for-this-limit`. `debt` is the number of permits by which the
 //! limit is exceeded afterwards, and `forgiven` the number that was not booked. A debt of a window
 //! or a log ends by itself, or with `debt = "carry"` at the top of the file it is paid by later
-//! windows; `most_debt = "10min"` bounds it. Both hold for what a settlement charges, too.
+//! windows; `most_debt = "10min"` bounds it. Both hold for what a commit charges, too.
 //!
 //! # Holding
 //!
 //! A [hold](rategate_core::holds) keeps an estimate until the true cost is known, or until its time
-//! is over. It never waits.
+//! is over.
 //!
 //! In the file:
 //!
 //! - `call = "hold"` takes an estimate of `permits`, as a try does. It ends by itself after `ttl`.
+//! - `call = "wait"` with a `ttl` holds what it is granted, for so long. Whatever comes back of it
+//!   is credited to its class, and all waiters gain by it.
 //! - `call = "commit"` ends the hold of that `name`, of which `actual` permits were used.
 //! - `call = "cancel"` ends the hold of that `name`, of which nothing was used. Where a reservation
 //!   has the name too, the later of the two is meant.
@@ -124,14 +100,14 @@
 //! The `outcome` of these calls is one of:
 //!
 //! - `held`: the permits are kept from `start` on. A hold that does not fit is `denied` or `never`,
-//!   as a try is; its `retry_after` takes the ends of other holds into account.
+//!   as a try is; its `retry_after` is the time until the first hold ends, if that is sooner.
 //! - `committed`: the hold had not ended. `back` is the number of permits that came back, `owed`
 //!   the number charged because the estimate was too low.
 //! - `cancelled`: the hold had not ended.
 //! - `late`: a commit after the end. All of `actual` is charged, and `debt` and `forgiven` are
 //!   those of a charge.
 //! - `too-late`: a second commit or cancel, or a cancel after the end.
-//! - `ungranted`: the hold was denied.
+//! - `ungranted`: the hold was denied, or has not been granted yet.
 //!
 //! In `granted` and in the checks, a hold counts its estimate from its start. After a commit in
 //! time it counts what was used, and after any other end nothing. What a commit charges counts
@@ -139,9 +115,8 @@
 //!
 //! # Counting
 //!
-//! Refunded permits count as never granted, in `granted` and in the checks. Charged permits count
-//! when they were charged. Owed permits were used, and count from the start of their grant: windows
-//! hold at most what the limits allow and what was estimated too low.
+//! Charged permits count when they were charged, so windows hold at most what the limits allow and
+//! what was charged.
 //!
 //! ```
 //! use rategate_testkit::scenario::Scenario;

@@ -50,6 +50,8 @@ pub enum Call {
         /// The class in whose queue it waits.
         #[serde(skip, default = "first_class")]
         class: ClassId,
+        /// The time for which it holds what it was granted, if it holds an estimate.
+        ttl: Option<Ns>,
     },
     /// A withdrawal of a wait.
     Leave {},
@@ -64,17 +66,6 @@ pub enum Call {
         /// The way in which they ended.
         #[serde(with = "EndingWord")]
         outcome: Ending,
-    },
-    /// A settlement of an estimate.
-    Settle {
-        /// The number of permits that it really took.
-        actual: u64,
-    },
-    /// A refund of permits that had no effect.
-    Refund {
-        /// The number of permits.
-        #[serde(default = "one")]
-        permits: u64,
     },
     /// A charge of permits that have been used already.
     Charge {
@@ -120,7 +111,12 @@ pub enum Call {
 impl Call {
     /// Returns `true` if the call refers to the grant of another call.
     pub(crate) const fn is_about_a_grant(&self) -> bool {
-        matches!(self, Self::Settle { .. } | Self::Refund { .. } | Self::End { .. })
+        matches!(self, Self::Commit { .. } | Self::Cancel {} | Self::End { .. })
+    }
+
+    /// Returns `true` if the call holds what it is granted.
+    pub(crate) const fn holds(&self) -> bool {
+        matches!(self, Self::Hold { .. } | Self::Wait { ttl: Some(_), .. })
     }
 }
 

@@ -55,7 +55,8 @@ impl World<'_> {
 
     fn step_ended(&mut self, step: usize, outcome: Ended) {
         let now_ns = self.limits.clamp(self.now_ns);
-        self.steps.wait_ended(step, outcome, now_ns, &mut self.happened.grants);
+        let limits = (now_ns, &mut self.limits);
+        self.steps.wait_ended(step, outcome, limits, &mut self.happened.grants);
     }
 
     fn ended(&mut self, requester: Requester, outcome: Ended) {
