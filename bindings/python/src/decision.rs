@@ -27,8 +27,8 @@ pub(crate) struct Decision {
     /// The most permits that one more try could take now.
     #[pyo3(get)]
     remaining: u64,
-    /// The nanoseconds after which the same try would pass, if no other comes first. None if it
-    /// was granted, or no time helps.
+    /// The nanoseconds after which the same try would pass, if no other comes first, or after which
+    /// the first hold ends, if that is sooner. None if it was granted, or no time helps.
     #[pyo3(get)]
     retry_after_ns: Option<u64>,
     /// The nanoseconds until the limit is as fresh, if no other call comes. None if that does not

@@ -24,13 +24,12 @@
 //!   room for it, so that part is lost. Others get back what a
 //!   [refund](crate::ledger::Ledger::refund) can prove.
 //! * **End.** A hold ends at its instant by the limit's clock, looked at or not.
-//! * **Retry.** What was denied passes exactly when it is told to, if no other caller comes and
-//!   every hold runs to its end. A reservation that is made counts holds as used.
+//! * **Retry.** What was denied passes exactly when it is told to, if no other caller comes and no
+//!   hold ends sooner. Where one does, the denial says when: the call may pass then.
 //! * **In flight.** A limit on operations in flight has its permits back at any end, whatever was
 //!   used. A [commit log](crate::commit_log) counts the used part as effects from the commit on,
 //!   and all of a hold that ran to its end.
-//! * **Cost.** A hold, and its end, are O(log n) in the number of holds. A denial that a hold's end
-//!   may shorten takes as many steps as holds end by then; beside promises, as there are holds.
+//! * **Cost.** A hold, and its end, are O(log n) in the number of holds.
 //!
 //! # Example
 //!

@@ -35,15 +35,6 @@ impl<K: Ord + Copy, V> OrderedMap<K, V> {
         self.len
     }
 
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Returns all entries in their order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.chunks.iter().flatten().chain(&self.last).map(|(key, value)| (key, value))
-    }
-
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
         self.chunks.iter_mut().flatten().chain(&mut self.last).map(|(_, value)| value)
     }
@@ -221,13 +212,14 @@ mod tests {
                 assert_eq!(map.before(probe), expected.range(..probe).next_back());
                 assert_eq!(map.first_key_value(), expected.first_key_value());
                 assert_eq!(map.last_key_value(), expected.last_key_value());
-                assert_eq!((map.len(), map.is_empty()), (expected.len(), expected.is_empty()));
+                assert_eq!(map.len(), expected.len());
                 assert!(map.chunks.iter().all(|chunk| !chunk.is_empty()));
                 let sizes: Vec<usize> =
                     map.chunks.iter().chain([&map.last]).map(Vec::len).collect();
                 assert!(sizes.windows(2).all(|pair| pair.iter().sum::<usize>() >= JOINED));
             }
-            assert!(map.iter().eq(&expected));
+            let entries = map.chunks.iter().flatten().chain(&map.last);
+            assert!(entries.map(|(key, value)| (key, value)).eq(&expected));
             assert!(map.values_mut().map(|value| *value).eq(expected.values().copied()));
         }
     }

@@ -69,7 +69,8 @@ pub enum Settled {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denial {
     /// The time until the same request passes if no other caller comes first: exact, so one
-    /// nanosecond sooner it is still denied. `None` where time alone cannot help.
+    /// nanosecond sooner it is still denied. Or else the time until the first [hold](crate::holds)
+    /// ends, if that is sooner: the request may pass then. `None` where time alone cannot help.
     pub retry_after_ns: Option<NonZeroU64>,
 }
 

@@ -101,8 +101,12 @@ impl Rule {
         permits.min(u64::try_from(begun).unwrap_or(0))
     }
 
-    /// Returns how long until the try passes, if nothing else happens.
+    /// Returns how long until the try passes, if nothing else happens and nothing that is held
+    /// comes back.
     fn wait_ns(self, story: &[Event], now_ns: u64, permits: u64) -> u64 {
+        let kept = story.iter().filter(|event| event.end_ns.is_none_or(|end_ns| end_ns > now_ns));
+        let story: &[Event] =
+            &kept.map(|event| Event { end_ns: None, ..*event }).collect::<Vec<_>>();
         if self.passes(story, now_ns, permits) {
             return 0;
         }
@@ -148,7 +152,9 @@ fn agrees(rules: &[Rule], new: impl Fn() -> Ledger, credit: Option<Credit>, seed
                 for rule in rules {
                     wait_ns = rule.wait_ns(story, now_ns, permits).max(wait_ns);
                 }
-                wait_ns
+                // A hold may end sooner.
+                let ends = story.iter().filter_map(|event| event.end_ns?.checked_sub(now_ns));
+                ends.filter(|&left_ns| left_ns > 0).fold(wait_ns, u64::min)
             };
             match rng.u32(0..10) {
                 0..=2 => {
@@ -402,12 +408,12 @@ fn an_older_grant_is_held_for_what_a_refund_can_prove() {
 }
 
 #[test]
-fn a_denied_reservation_and_the_status_know_when_holds_end() {
+fn a_denial_names_the_first_end_of_a_hold() {
     let mut limit = Ledger::new(log(1_000, 60 * S), 0);
     held(&mut limit, 0, 1_000, 200);
     assert_eq!(retry(limit.reserve(0, 300, Some(100))), 200);
     assert!(matches!(limit.clone().reserve(199, 300, Some(100)), Ok(Verdict::Denied(_))));
-    assert_eq!(limit.fresh_at_ns(0), Some(200));
+    assert_eq!(limit.fresh_at_ns(0), Some(60 * S), "if all of it is used");
     assert!(matches!(limit.reserve(200, 300, Some(100)), Ok(Verdict::Granted(_))));
 
     // The bucket recovers before the hold ends.
@@ -416,16 +422,25 @@ fn a_denied_reservation_and_the_status_know_when_holds_end() {
     assert_eq!(limit.fresh_at_ns(0), Some(4 * S));
     assert!(!limit.may_be_evicted(5 * S), "its hold may still be committed");
 
-    // The end of the first is not enough, and the wait for the rest is short enough at 3 s.
-    let mut limit = Ledger::new(Gcra::per_second(1).burst(10), 0);
-    held(&mut limit, 0, 2, S);
-    held(&mut limit, 0, 8, 60 * S);
-    assert_eq!(retry(limit.reserve(0, 6, Some(S))), 3 * S);
+    // Of several limits one may let a short wait pass sooner than it opens.
     let both = AllOf::default().and(Gcra::per_second(1).burst(10)).and(log(20, S));
     let mut limit = Ledger::new(both, 0);
     held(&mut limit, 0, 2, S);
     held(&mut limit, 0, 8, 60 * S);
-    assert_eq!(retry(limit.reserve(0, 6, Some(S))), 3 * S);
+    assert_eq!(retry(limit.reserve(0, 6, Some(S))), S, "the first end, which is not enough");
+    assert_eq!(retry(limit.reserve(S, 6, Some(S))), 2 * S, "what is held is used");
+    let mut pauses = Ledger::new(Gcra::per_second(1).burst(10), 0);
+    held(&mut pauses, 0, 10, 4 * S);
+    assert_eq!(retry(pauses.reserve(0, 6, Some(3 * S))), 3 * S, "sooner than the end");
+
+    // That end may not be enough: then the next denial names the next one.
+    let mut limit = Ledger::new(Concurrency::new(3), 0);
+    for ttl_ns in [5 * S, 9 * S, 20 * S] {
+        held(&mut limit, 0, 1, ttl_ns);
+    }
+    assert_eq!(retry(limit.try_acquire(S, 2)), 4 * S);
+    assert_eq!(retry(limit.try_acquire(5 * S, 2)), 4 * S);
+    granted(&mut limit, 9 * S, 2);
 }
 
 #[test]

@@ -150,7 +150,7 @@ fn outcome(
     (plan, permits): (&Plan, u64),
     now_us: u64,
 ) -> Result<Result<ChargeReply, StoreError>, ReplyError> {
-    let (status, wait_us) = (numbers.count()?, numbers.int()?);
+    let (status, number) = (numbers.count()?, numbers.int()?);
     let (booked, debt_then) = (numbers.count()?, numbers.count()?);
     let after = Status::of(numbers, charged(plan), now_us)?;
     let (is_repeated, debt) = match status {
@@ -160,8 +160,8 @@ fn outcome(
         5 => return Ok(Err(StoreError::OtherRequest)),
         _ => return Err(ReplyError::Number),
     };
-    let wait_us = u64::try_from(wait_us).ok().filter(|_| permits <= plan.maximum());
-    let retry_after_ns = wait_us.map(|wait_us| after.wait_us(wait_us).saturating_mul(1_000));
+    let wait_us = after.wait_us(number).filter(|_| permits <= plan.maximum());
+    let retry_after_ns = wait_us.map(|wait_us| wait_us.saturating_mul(1_000));
     let forgiven = permits.saturating_sub(booked);
     let charged = debt::Charged { booked, forgiven, debt };
     let remaining = after.remaining;

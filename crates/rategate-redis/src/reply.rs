@@ -102,12 +102,13 @@ impl<'a> Numbers<'a> {
             words.extend(numbers);
         }
         let retry_after_ns = match (status, u64::try_from(number)) {
-            (0, Err(_)) => None,
-            (0, Ok(wait_us)) => {
-                let wait_us = wait_us.max(passes_us.saturating_sub(now_us));
-                let retry_after_ns = NonZeroU64::new(wait_us.saturating_mul(1_000));
-                Some(retry_after_ns.ok_or(ReplyError::Number)?)
-            }
+            (0, _) => match wait_us(number, passes_us.saturating_sub(now_us)) {
+                None => None,
+                Some(wait_us) => {
+                    let retry_after_ns = NonZeroU64::new(wait_us.saturating_mul(1_000));
+                    Some(retry_after_ns.ok_or(ReplyError::Number)?)
+                }
+            },
             (3, Ok(0)) => return Ok(Err(foreign_key())),
             (1 | 2, Ok(granted)) if granted > 0 && granted <= permits => {
                 let window_ends_in_ns = window_ends_us
@@ -180,10 +181,20 @@ impl Status {
         Ok(status)
     }
 
-    /// Returns the time until a denied call passes, of which the store knows `wait_us`.
-    pub(crate) fn wait_us(&self, wait_us: u64) -> u64 {
-        wait_us.max(self.passes_us.saturating_sub(self.now_us))
+    /// Returns the time until a denied call may pass, of which the store has told `number`.
+    pub(crate) fn wait_us(&self, number: i64) -> Option<u64> {
+        wait_us(number, self.passes_us.saturating_sub(self.now_us))
     }
+}
+
+/// Returns the time until a denied call may pass, where time alone can help: what the store has told
+/// as `wait_until` in its functions writes it, and the time until the borders that it does not know.
+fn wait_us(number: i64, borders_us: u64) -> Option<u64> {
+    if let Ok(wait_us) = u64::try_from(number) {
+        return Some(wait_us.max(borders_us));
+    }
+    let hold_ends_us = u64::try_from((-2_i64).saturating_sub(number)).ok()?;
+    Some(hold_ends_us.min(borders_us))
 }
 
 /// Reads the reply to anything but decisions: `expected` counts.

@@ -2,7 +2,7 @@
 //!
 //! The id has a record of its own beside the states of its key, so both requests may be sent again:
 //! what was decided is decided once. The functions end each hold at its instant, when they next
-//! read the state, and a denial foretells these ends.
+//! read the state.
 
 use std::num::NonZeroU64;
 
@@ -221,16 +221,12 @@ fn reserved(numbers: &mut Numbers<'_>, plan: &Plan, now_us: u64) -> Outcome<Rese
     let (status, number) = (numbers.count()?, numbers.int()?);
     let after = Status::of(numbers, plan.limits(), now_us)?;
     let (remaining, debt) = (after.remaining, after.debt);
-    let mut count = u64::try_from(number);
-    if status == 0 {
-        count = count.map(|wait_us| after.wait_us(wait_us));
-    }
-    let time_ns = count.ok().and_then(|us| NonZeroU64::new(us.saturating_mul(1_000)));
+    let count = u64::try_from(number);
+    let in_ns = |us: u64| NonZeroU64::new(us.saturating_mul(1_000)).ok_or(ReplyError::Number);
     let verdict = match (status, count) {
-        (1 | 2, _) => ReserveVerdict::Held { ends_in_ns: time_ns.ok_or(ReplyError::Number)? },
-        (0, Err(_)) => ReserveVerdict::Denied { retry_after_ns: None },
-        (0, Ok(_)) => {
-            let retry_after_ns = Some(time_ns.ok_or(ReplyError::Number)?);
+        (1 | 2, Ok(left_us)) => ReserveVerdict::Held { ends_in_ns: in_ns(left_us)? },
+        (0, _) => {
+            let retry_after_ns = after.wait_us(number).map(in_ns).transpose()?;
             ReserveVerdict::Denied { retry_after_ns }
         }
         (4, _) => ReserveVerdict::Ended,

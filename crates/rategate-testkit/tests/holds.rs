@@ -73,10 +73,10 @@ impl Judge<'_> {
         self.scenario.limits.iter().all(|limit| passes(limit, &self.list, now_ns, permits))
     }
 
-    /// Returns how long until `permits` pass, if nothing else happens. What passes once goes on to
-    /// pass.
+    /// Returns how long until `permits` pass if nothing else happens, as those who wait see it.
     fn wait_ns(&self, now_ns: u64, permits: u64) -> u64 {
         let (mut low, mut high) = (0, 1 << 50);
+        // What passes once goes on to pass.
         while low < high {
             let middle = u64::midpoint(low, high);
             if self.passes(now_ns + middle, permits) {
@@ -86,6 +86,22 @@ impl Judge<'_> {
             }
         }
         high
+    }
+
+    /// Returns how long until `permits` pass if nothing that is held comes back.
+    fn wait_while_held_ns(&self, now_ns: u64, permits: u64) -> u64 {
+        let kept = self.list.iter().filter(|used| used.end_ns > now_ns);
+        let list = kept.map(|used| Used { end_ns: u64::MAX, ..*used }).collect();
+        let (scenario, held) = (self.scenario, BTreeMap::new());
+        Judge { scenario, list, held }.wait_ns(now_ns, permits)
+    }
+
+    /// Returns what a denial says: that wait, or the time until the first hold ends.
+    fn told_ns(&self, now_ns: u64, permits: u64) -> u64 {
+        let ends = self.list.iter().filter(|used| used.permits > 0).map(|used| used.end_ns);
+        let ends = ends.filter(|&end_ns| end_ns > now_ns && end_ns < u64::MAX);
+        let wait_ns = self.wait_while_held_ns(now_ns, permits);
+        ends.map(|end_ns| end_ns - now_ns).fold(wait_ns, u64::min)
     }
 
     fn remaining(&self, now_ns: u64) -> u64 {
@@ -100,13 +116,14 @@ impl Judge<'_> {
     fn request(&mut self, about: &str, now_ns: u64, seen: &StepReport, end_ns: Option<u64>) {
         let permits = seen.permits.unwrap();
         if seen.outcome == Outcome::Never {
-            assert!(self.wait_ns(now_ns, permits) > 1 << 49, "{about}");
+            assert!(self.wait_while_held_ns(now_ns, permits) > 1 << 49, "{about}");
             return;
         }
-        let wait_ns = self.wait_ns(now_ns, permits);
-        assert_eq!(seen.retry_after_ns, Some(wait_ns).filter(|&wait_ns| wait_ns > 0), "{about}");
-        assert_eq!(seen.outcome == Outcome::Denied, wait_ns > 0, "{about}");
-        if wait_ns == 0 {
+        let is_denied = self.wait_ns(now_ns, permits) > 0;
+        let told_ns = is_denied.then(|| self.told_ns(now_ns, permits));
+        assert_eq!(seen.retry_after_ns, told_ns, "{about}");
+        assert_eq!(seen.outcome == Outcome::Denied, is_denied, "{about}");
+        if !is_denied {
             self.take(now_ns, permits, end_ns.unwrap_or(u64::MAX));
         }
     }
@@ -150,8 +167,9 @@ impl Judge<'_> {
             }
             Call::Charge { permits } => self.take(now_ns, *permits, u64::MAX),
             Call::Peek { permits } => {
-                let wait_ns = Some(self.wait_ns(now_ns, *permits));
-                assert_eq!(seen.retry_after_ns, wait_ns.filter(|&ns| ns > 0), "{about}");
+                let is_denied = self.wait_ns(now_ns, *permits) > 0;
+                let told_ns = is_denied.then(|| self.told_ns(now_ns, *permits));
+                assert_eq!(seen.retry_after_ns, told_ns, "{about}");
             }
             // Nothing else happens before the wait is over.
             Call::Wait { permits, .. } => {

@@ -220,9 +220,11 @@ impl Denial {
 
     /// Returns how long until the same try passes, if no other call comes first.
     ///
-    /// It is exact: one nanosecond sooner the try is still denied. A waiter that is due and has
-    /// not taken its permits moves that instant, because it may take them later than foreseen, or
-    /// leave. `None` where time alone cannot help; never zero.
+    /// It is exact: one nanosecond sooner the try is still denied. Only where a
+    /// [hold](crate::Limiter::try_hold) ends sooner, it is the time until then, when the try may
+    /// pass or is told again. A waiter that is due and has not taken its permits moves that instant,
+    /// because it may take them later than foreseen, or leave. `None` where time alone cannot help;
+    /// never zero.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after_ns.map(|wait_ns| Duration::from_nanos(wait_ns.get()))

@@ -98,8 +98,9 @@ impl<C: Clock> Limiter<C> {
     /// time has ended already, and its commit is late. No permits are always held. While anything
     /// is held, the limiter decides under its lock.
     ///
-    /// The time of a denial takes into account that other holds end by themselves. A reservation
-    /// and a wait with a deadline count holds as used; a waiter is served early when one ends.
+    /// A denial names the time until the first of the other holds ends, if that is sooner than what
+    /// it would have to wait for otherwise. A reservation and a wait with a deadline count holds as
+    /// used; a waiter is served early when one ends.
     ///
     /// # Errors
     ///
@@ -185,8 +186,6 @@ impl<C: Clock> Limiter<C> {
 
 impl<C: Clock> Hold<C> {
     /// Ends the hold as [`commit`](Self::commit) does, and returns the limit's status after that.
-    ///
-    /// The status is O(n) in the limit's open holds, where some end before it has recovered.
     ///
     /// # Errors
     ///

@@ -271,7 +271,8 @@ impl<C: Clock> Limiter<C> {
 
     /// Returns how long until a try for `permits` would pass, if no other call comes first.
     ///
-    /// Zero if it would pass now, `None` where time alone cannot help. Takes nothing. To act on
+    /// Zero if it would pass now, otherwise what a [denial](crate::Denial::retry_after)
+    /// says. Takes nothing. To act on
     /// the result, use [`try_acquire`](Self::try_acquire): a peek and a try are two calls, and
     /// another caller may come between them.
     ///

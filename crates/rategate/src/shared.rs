@@ -517,6 +517,12 @@ impl<'a, C: Clock> LimiterGuard<'a, C> {
         self.section().decide_behind_all(permits, decide)
     }
 
+    /// Returns how long until the first hold ends.
+    pub(crate) fn hold_ends_ns(&mut self) -> Option<u64> {
+        let now_ns = self.now_ns;
+        self.section().limit().hold_ends_in_ns(now_ns)
+    }
+
     /// Releases the lock. Call the returned closure, which wakes waiters, once no lock is held.
     pub(crate) fn release(self) -> impl FnOnce() + use<'a, C> {
         let Self { shared, locked, mut woken, now_ns } = self;

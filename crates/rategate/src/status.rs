@@ -19,7 +19,8 @@ use crate::section::CriticalSection;
 pub struct Status {
     /// The most permits that a try could take now: see [`remaining`](crate::Keyed::remaining).
     pub remaining: u64,
-    /// The time until nothing that was taken counts any more, if no other call comes.
+    /// The time until nothing that was taken counts any more, if no other call comes and all that is
+    /// held is used.
     ///
     /// From then on, and not a nanosecond sooner, the limit behaves like a fresh one. 0 if it
     /// does now. `None` where time alone does not bring that about, where callers wait for the
@@ -28,8 +29,8 @@ pub struct Status {
     /// The permits by which the limit is exceeded: more than 0 only after a
     /// [charge](crate::charge).
     pub debt: u64,
-    /// The time until the limit is not exceeded any more: 0 if it is not. `None` where time alone
-    /// does not bring that about.
+    /// The time until the limit is not exceeded any more, or until a hold ends, if that is sooner: 0
+    /// if it is not exceeded. `None` where time alone does not bring that about.
     pub debt_ends_in: Option<Duration>,
     /// The number of permits that a fresh limit of these numbers grants at once.
     ///

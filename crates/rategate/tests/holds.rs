@@ -79,7 +79,7 @@ fn a_deadline_that_cannot_be_met_names_the_end_of_a_hold() {
     let hold = log.try_hold(1_000, Duration::from_millis(200)).unwrap().unwrap();
     let Err(AcquireError::TooLong(late)) = log.acquire_within(300, secs(1)) else { panic!() };
     assert_eq!((late.wait(), late.retry_after()), (MINUTE, Duration::from_millis(200)));
-    assert_eq!(log.status().unwrap().fresh_in, Some(Duration::from_millis(200)));
+    assert_eq!(log.status().unwrap().fresh_in, Some(MINUTE), "if all of it is used");
     clock.advance(Duration::from_millis(200));
     assert!(log.acquire_within(300, secs(1)).is_ok());
     drop(hold);
@@ -274,8 +274,8 @@ fn waiters_of_a_class_owe_what_they_used() {
     assert_eq!(clock.now_ns(), 0);
 }
 
-/// Estimates of several limiters are held all or none, and a denial foretells the ends of holds:
-/// a nanosecond sooner the same call is denied, and then it passes.
+/// Estimates of several limiters are held all or none, and a denial names the first end of a
+/// hold: a nanosecond sooner the same call is denied, and then it passes.
 #[test]
 fn several_limiters_hold_all_or_none() {
     let clock = ManualClock::new();
@@ -316,6 +316,51 @@ fn several_limiters_hold_all_or_none() {
     assert_eq!(closed, TryAllError { at: 1, error: KeyedError::Closed });
     assert_eq!(calls.remaining().unwrap(), 2);
     assert!(try_hold_all::<ManualClock>(&[], MINUTE).unwrap().is_granted());
+}
+
+/// Each limit counts as open from its first end of a hold on, and the last to open is named.
+#[test]
+fn a_joint_denial_names_the_last_limit_that_may_open() {
+    let clock = ManualClock::new();
+    let of = |policy: AnyPolicy| Limiter::with_clock(policy, clock.clone());
+    let soon = of(Gcra::per_day(1).burst(10).into());
+    let late = of(SlidingLog::new(10, MINUTE).into());
+    let slots = of(Concurrency::new(2).into());
+    let told = |parts: &[&Limiter<ManualClock>]| {
+        let parts: Vec<_> = parts.iter().map(|limiter| limiter.attempt(2)).collect();
+        match try_all(&parts).unwrap() {
+            JointDecision::Denied { retry_after, by } => (retry_after, by),
+            JointDecision::Granted(_) => panic!(),
+        }
+    };
+    let holds = [
+        soon.try_hold(5, secs(4)).unwrap().unwrap(),
+        soon.try_hold(5, secs(50)).unwrap().unwrap(),
+        slots.try_hold(1, secs(20)).unwrap().unwrap(),
+    ];
+    assert!(late.try_acquire(10).unwrap().is_granted());
+    assert_eq!(told(&[&soon]), (Some(secs(4)), 0));
+    assert_eq!(told(&[&soon, &slots]), (Some(secs(20)), 1));
+    assert_eq!(told(&[&soon, &late, &slots]), (Some(MINUTE), 1), "no hold of the log ends");
+    let last = slots.try_permit(1).unwrap().unwrap();
+    assert_eq!(told(&[&soon, &slots]), (Some(secs(20)), 1), "one of two slots");
+    let full = of(Concurrency::new(2).into());
+    let both = full.try_permit(2).unwrap().unwrap();
+    assert_eq!(told(&[&soon, &slots, &full]), (None, 2), "time alone never ends an operation");
+    drop((holds, last, both));
+}
+
+/// A wait beyond the end of the clock is told once, and does not go on for ever.
+#[test]
+fn a_joint_wait_beyond_the_clock_ends() {
+    let clock = ManualClock::new();
+    clock.set(Duration::from_nanos(u64::MAX - 10_000_000_000));
+    let bucket = Limiter::with_clock(Gcra::per_second(1).burst(1), clock.clone());
+    let other = Limiter::with_clock(Gcra::per_second(1).burst(5), clock);
+    bucket.charge(20).unwrap();
+    let decision = try_all(&[other.attempt(1), bucket.attempt(1)]).unwrap();
+    assert_eq!(decision.retry_after(), Some(secs(20)));
+    assert_eq!(bucket.peek(1).unwrap(), Some(secs(20)));
 }
 
 /// A smaller limit of its own shares a counter: the check and the hold are one step, and the wait

@@ -153,7 +153,7 @@ fn an_id_counts_once() {
 
 /// A reservation ends at its instant, looked at or not, and a denial says when.
 #[test]
-fn ends_are_foretold_to_the_nanosecond() {
+fn ends_are_named_to_the_nanosecond() {
     let bench = Bench::new(100, &[("w", log(10))]);
     assert_eq!(bench.reserve(1, 10, 5 * S), held(5 * S));
     bench.at(S);

@@ -65,7 +65,8 @@ class Refusal(Limited):
     """A request that does not pass, and the response to its client.
 
     ``reason`` says why, ``key`` is the client's, ``policy`` the name of the limit. Over the limit
-    ``retry_after_ns`` is the exact time until the same request passes, if no other comes first.
+    ``retry_after_ns`` is the exact time until the same request passes, if no other comes first and
+    nothing that is held comes back sooner.
     """
 
     def __init__(

@@ -79,6 +79,21 @@ impl Holds {
         }
     }
 
+    /// Returns the first end after `now_ns`.
+    fn first_after(&self, now_ns: u64) -> Option<u64> {
+        let from = (now_ns.saturating_add(1), 0);
+        let led = self.led.at_or_after(from).map(|(&(end_ns, _), _)| end_ns);
+        let other = self.others.at_or_after(from).map(|(&(end_ns, _), _)| end_ns);
+        [led, other].into_iter().flatten().min()
+    }
+
+    /// Returns the end of the last.
+    pub(super) fn last_end_ns(&self) -> Option<u64> {
+        let led = self.led.last_key_value().map(|(&(end_ns, _), _)| end_ns);
+        let other = self.others.last_key_value().map(|(&(end_ns, _), _)| end_ns);
+        led.max(other)
+    }
+
     fn remove(&mut self, place: Place) -> Option<Ended> {
         let (_, serial) = place;
         if let Some(permits) = self.led.remove(&place) {
@@ -163,6 +178,13 @@ impl Ledger {
         self.holds.as_ref()?.first().map(|(end_ns, _)| end_ns)
     }
 
+    /// Returns how long until the first hold ends that has not ended by `now_ns`.
+    #[must_use]
+    pub fn hold_ends_in_ns(&self, now_ns: u64) -> Option<u64> {
+        let now_ns = self.clamp(now_ns);
+        self.holds.as_ref()?.first_after(now_ns)?.checked_sub(now_ns)
+    }
+
     /// Holds `permits` for `ttl_ns`, or denies them.
     ///
     /// A hold of zero permits always succeeds, and leaves no trace.
@@ -187,7 +209,7 @@ impl Ledger {
 
     /// Ends a hold that turned out to cost `actual` permits.
     ///
-    /// Less comes back as far as the limit allows, more is [charged](Limit::charge). A limit that
+    /// Less comes back as far as the limit allows, more is [charged](Self::charge). A limit that
     /// counts operations in flight, and nothing else, charges nothing.
     pub fn commit(&mut self, now_ns: u64, hold: Hold, actual: u64, debt: Debt) -> Committed {
         let back = if hold.permits == 0 {

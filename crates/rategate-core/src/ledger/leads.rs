@@ -128,35 +128,6 @@ impl Leads {
         Bucket { tat: pace.sub(tat, pace.sub(back, made_up)), pace }
     }
 
-    /// Returns the bucket after the ends of some holds, each with the number of permits that come
-    /// back, in the order of their grants.
-    ///
-    /// Each term but those of later grants falls by the time of what comes back, and the bucket to
-    /// the highest of them: by the shortest of what those grants bring back beyond their gaps. Of
-    /// terms that fall by as much only the first counts.
-    pub(super) fn after_ends(&self, bucket: Bucket, ended: &[(u64, u64)]) -> Bucket {
-        let Bucket { tat, pace } = bucket;
-        let mut ended = ended.iter().skip_while(|&&(serial, _)| serial <= self.made_up).peekable();
-        let mut left = ended.clone().fold(0_u64, |sum, &(_, back)| sum.saturating_add(back));
-        let parts_of =
-            |permits: u64| u128::from(pace.period_ns().get()).wrapping_mul(permits.into());
-        let (mut behind, mut fall) = (0_u128, parts_of(left));
-        for (&newest, gap) in self.gaps.iter() {
-            if left == 0 {
-                break;
-            }
-            behind = behind.saturating_add(pace.to_parts(gap.length()));
-            let before = left;
-            while let Some(&(_, back)) = ended.next_if(|&&(serial, _)| serial <= newest) {
-                left = left.saturating_sub(back);
-            }
-            if left != before {
-                fall = fall.min(behind.saturating_add(parts_of(left)));
-            }
-        }
-        Bucket { tat: pace.sub(tat, pace.from_parts(fall)), pace }
-    }
-
     /// Follows permits of no certain grant that come back at `now` and move the bucket back by
     /// `back`, before they do.
     ///

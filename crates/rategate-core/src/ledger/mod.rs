@@ -19,7 +19,6 @@
 //! before a promise: at the first instant at which it and every promise after it conform to the
 //! policies.
 
-mod foretold;
 mod holds;
 mod leads;
 mod promises;
@@ -283,18 +282,21 @@ impl Ledger {
     }
 
     /// Returns the instant from which no decision can tell this limit from a fresh one if no
-    /// calls come, not before `now_ns`. Returns `None` if time alone never restores it.
+    /// calls come and all that is held is used, not before `now_ns`. Returns `None` if time alone
+    /// never restores it.
     #[must_use]
     pub fn fresh_at_ns(&self, now_ns: u64) -> Option<u64> {
-        if self.has_holds() {
-            self.fresh_foretold_ns(now_ns)
-        } else {
-            self.fresh_while_held_ns(now_ns)
+        if let Some(caught_up) = self.caught_up(now_ns) {
+            return caught_up.fresh_at_ns(now_ns);
         }
-    }
-
-    /// Returns what [`fresh_at_ns`](Self::fresh_at_ns) does, where nothing that is held comes back.
-    fn fresh_while_held_ns(&self, now_ns: u64) -> Option<u64> {
+        // Operations in flight end with their holds.
+        if self.counts_in_flight()
+            && let Some(last_ns) = self.holds.as_ref().and_then(|holds| holds.last_end_ns())
+        {
+            let mut after = self.clone();
+            after.pass_to(last_ns);
+            return after.fresh_at_ns(last_ns);
+        }
         if self.held > 0 {
             return None;
         }

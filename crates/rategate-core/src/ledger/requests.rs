@@ -22,19 +22,6 @@ impl Ledger {
         }
     }
 
-    /// Returns when a try for `permits` would pass at `now_ns`, if no other caller came and each
-    /// [hold](crate::holds) ran to its end. Changes nothing.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`opening`](Self::opening).
-    pub fn opening_of_try(&self, now_ns: u64, permits: NonZeroU64) -> Result<Opening, Refusal> {
-        match self.caught_up(now_ns) {
-            Some(caught_up) => caught_up.opening_of_try(now_ns, permits),
-            None => self.opening_foretold(now_ns, permits),
-        }
-    }
-
     /// Takes `permits` from `start_ns` on, an instant that [`opening`](Self::opening) has just
     /// returned.
     pub fn book(&mut self, now_ns: u64, start_ns: u64, permits: NonZeroU64) -> Ticket {
@@ -54,13 +41,10 @@ impl Ledger {
             return Ok(Verdict::Granted(self.nothing(now_ns)));
         };
         self.end_holds(now_ns);
-        match self.opening_of_try(now_ns, permits) {
-            Ok(opening) if opening.opens_ns <= now_ns => {
-                Ok(Verdict::Granted(self.grant(now_ns, now_ns, opening, permits)))
-            }
-            Ok(opening) => Ok(denied(opening.opens_ns.saturating_sub(now_ns))),
-            Err(refusal) => refused(refusal),
-        }
+        Ok(match self.judge(now_ns, permits)? {
+            Ok(opening) => Verdict::Granted(self.grant(now_ns, now_ns, opening, permits)),
+            Err(denial) => Verdict::Denied(denial),
+        })
     }
 
     /// Grants `permits` at once if the limit and a [share](crate::share) of it have room for them,
@@ -85,7 +69,7 @@ impl Ledger {
             }
             return Ok(Some(verdict));
         };
-        match self.opening_of_try(now_ns, over) {
+        match self.opening(now_ns, over) {
             Err(Refusal::Exceeds(error)) => Err(error),
             _ => Ok(Some(Verdict::Denied(Denial { retry_after_ns: None }))),
         }
@@ -114,16 +98,20 @@ impl Ledger {
             Ok(opening) => opening,
             // Beyond the clock, but with a bound: the wait is too long by what exceeds the bound.
             Err(Refusal::BeyondClock { wait_ns }) => {
-                return Ok(denied(wait_ns.saturating_sub(max_wait_ns.unwrap_or(0))));
+                let retry_after_ns = wait_ns.saturating_sub(max_wait_ns.unwrap_or(0));
+                return Ok(Verdict::Denied(self.denial(now_ns, Some(retry_after_ns))));
             }
-            Err(refusal) => return refused(refusal),
+            Err(Refusal::Exceeds(error)) => return Err(error),
+            // Nothing that ends makes a start known.
+            Err(_) => return Ok(Verdict::Denied(Denial { retry_after_ns: None })),
         };
         let wait_ns = opening.start_ns.saturating_sub(now_ns);
         match max_wait_ns {
             Some(max_wait_ns) if wait_ns > max_wait_ns => {
                 let soon_enough_ns = wait_ns.saturating_sub(max_wait_ns);
                 let at_latest_ns = soon_enough_ns.min(opening.opens_ns.saturating_sub(now_ns));
-                Ok(denied(self.soonest_ns(now_ns, at_latest_ns, permits, max_wait_ns)))
+                let retry_after_ns = self.soonest_ns(now_ns, at_latest_ns, permits, max_wait_ns);
+                Ok(Verdict::Denied(Denial { retry_after_ns: NonZeroU64::new(retry_after_ns) }))
             }
             _ => Ok(Verdict::Granted(self.grant(now_ns, opening.start_ns, opening, permits))),
         }
@@ -146,8 +134,8 @@ impl Ledger {
     }
 
     /// Returns how long until a reservation with `max_wait_ns` is accepted, at most
-    /// `at_latest_ns`. One limit accepts exactly then. Several of which one is a pacer may agree
-    /// sooner.
+    /// `at_latest_ns`, or until a hold ends. One limit accepts exactly then. Several of which one is
+    /// a pacer may agree sooner.
     pub(crate) fn soonest_ns(
         &self,
         now_ns: u64,
@@ -155,8 +143,8 @@ impl Ledger {
         permits: NonZeroU64,
         max_wait_ns: u64,
     ) -> u64 {
-        let at_latest_ns = self.soonest_after_ends(now_ns, at_latest_ns, permits, max_wait_ns);
-        if self.policies().len() == 1 || self.next_end_ns().is_some() {
+        let at_latest_ns = self.or_end_of_hold(now_ns, Some(at_latest_ns)).unwrap_or(at_latest_ns);
+        if self.policies().len() == 1 {
             return at_latest_ns;
         }
         let accepts = |after_ns: u64| {
@@ -173,8 +161,8 @@ impl Ledger {
         high
     }
 
-    /// Returns how long until a try for `permits` would pass if no other caller comes: zero if it
-    /// would pass now, `None` where time alone cannot help. Takes nothing.
+    /// Returns what a [denial](Denial::retry_after_ns) of a try for `permits` would say: zero if it
+    /// would pass now. Takes nothing.
     ///
     /// # Errors
     ///
@@ -182,12 +170,10 @@ impl Ledger {
     pub fn peek(&self, now_ns: u64, permits: u64) -> Result<Option<u64>, ExceedsCapacity> {
         let now_ns = self.clamp(now_ns);
         let Some(permits) = NonZeroU64::new(permits) else { return Ok(Some(0)) };
-        match self.opening_of_try(now_ns, permits) {
-            Ok(opening) => Ok(Some(opening.opens_ns.saturating_sub(now_ns))),
-            Err(Refusal::BeyondClock { wait_ns }) => Ok(Some(wait_ns)),
-            Err(Refusal::TimeCannotHelp | Refusal::Held) => Ok(None),
-            Err(Refusal::Exceeds(error)) => Err(error),
-        }
+        Ok(match self.judge(now_ns, permits)? {
+            Ok(_) => Some(0),
+            Err(denial) => denial.retry_after_ns.map(NonZeroU64::get),
+        })
     }
 
     /// Returns the maximum number of permits that a try at `now_ns` could take.
@@ -247,6 +233,35 @@ impl Ledger {
         rooms.min()
     }
 
+    /// Returns the opening for a try that passes now, or the denial.
+    fn judge(
+        &self,
+        now_ns: u64,
+        permits: NonZeroU64,
+    ) -> Result<Result<Opening, Denial>, ExceedsCapacity> {
+        Ok(match self.opening(now_ns, permits) {
+            Ok(opening) => match opening.opens_ns.saturating_sub(now_ns) {
+                0 => Ok(opening),
+                wait_ns => Err(self.denial(now_ns, Some(wait_ns))),
+            },
+            Err(Refusal::Exceeds(error)) => return Err(error),
+            Err(Refusal::TimeCannotHelp | Refusal::Held) => Err(self.denial(now_ns, None)),
+            Err(Refusal::BeyondClock { wait_ns }) => Err(self.denial(now_ns, Some(wait_ns))),
+        })
+    }
+
+    /// Returns the denial of a request that passes after `wait_ns`, where time alone can help.
+    fn denial(&self, now_ns: u64, wait_ns: Option<u64>) -> Denial {
+        let retry_after_ns = self.or_end_of_hold(now_ns, wait_ns).and_then(NonZeroU64::new);
+        Denial { retry_after_ns }
+    }
+
+    /// Returns the wait of a denied request, or that for the first end of a hold, if it is shorter:
+    /// the request may pass then.
+    pub(super) fn or_end_of_hold(&self, now_ns: u64, wait_ns: Option<u64>) -> Option<u64> {
+        [wait_ns, self.hold_ends_in_ns(now_ns)].into_iter().flatten().min()
+    }
+
     fn grant(
         &mut self,
         now_ns: u64,
@@ -271,19 +286,5 @@ impl Ledger {
         let remaining = self.remaining(now_ns);
         let (start_ns, promised_ns, scheduled_ns) = (now_ns, now_ns, now_ns);
         Grant { start_ns, promised_ns, scheduled_ns, permits: 0, remaining, ticket }
-    }
-}
-
-fn denied(retry_after_ns: u64) -> Verdict {
-    Verdict::Denied(Denial { retry_after_ns: NonZeroU64::new(retry_after_ns) })
-}
-
-fn refused(refusal: Refusal) -> Result<Verdict, ExceedsCapacity> {
-    match refusal {
-        Refusal::Exceeds(error) => Err(error),
-        Refusal::TimeCannotHelp | Refusal::Held => {
-            Ok(Verdict::Denied(Denial { retry_after_ns: None }))
-        }
-        Refusal::BeyondClock { wait_ns } => Ok(denied(wait_ns)),
     }
 }

@@ -259,8 +259,8 @@ impl Ledger {
         owed.fold(debt, u64::saturating_add)
     }
 
-    /// Returns the time until the limit is not exceeded any more; zero if it is not. `None` if time
-    /// alone cannot help.
+    /// Returns the time until the limit is not exceeded any more, or may not be as a hold has ended;
+    /// zero if it is not. `None` if time alone cannot help.
     #[must_use]
     pub fn debt_ends_in_ns(&self, now_ns: u64) -> Option<u64> {
         if let Some(caught_up) = self.caught_up(now_ns) {
@@ -273,7 +273,10 @@ impl Ledger {
             let last_ns = last.map_or(now_ns, |taken| taken.start_ns);
             Some(end_ns.max(limit.debt_ends_ns(now_ns)?).max(last_ns))
         });
-        Some(end_ns?.saturating_sub(now_ns))
+        match end_ns {
+            Some(end_ns) if end_ns <= now_ns => Some(0),
+            _ => self.or_end_of_hold(now_ns, end_ns.map(|end_ns| end_ns.saturating_sub(now_ns))),
+        }
     }
 
     /// Corrects an estimate once the operation of `grant` is known to have taken `actual` permits.

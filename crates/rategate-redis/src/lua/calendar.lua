@@ -96,24 +96,6 @@ function calendar.opening(cell, op, now)
   return over > 0 and cell.end_us or now
 end
 
--- Holds end within the window, or bring nothing back. The rest that they leave takes fewer borders.
-function calendar.opening_after(cell, op, _, holds, opens_us)
-  local back = 0
-  for _, hold in ipairs(holds) do
-    local permits, ticket = string.match(hold[2], '^(%d+):(%d+):')
-    if hold[1] >= cell.end_us then break end
-    if tonumber(ticket) == cell.end_us then back = math.min(cell.used, back + tonumber(permits)) end
-    if cell.used - back + op.permits <= op.most then
-      cell.borders = 0
-      return hold[1]
-    end
-  end
-  local after = copy_of(cell)
-  after.used = cell.used - back
-  cell.borders = borders_until(after, op)
-  return opens_us
-end
-
 -- Returns the start of the window, or the number of borders until the call passes if there are
 -- several; the count; and the end of the window, doubled, and one if it is a number of borders.
 function calendar.tell(cell)

@@ -32,7 +32,7 @@ end
 --
 -- The reply to each is 1, 2 for a repeated one, 3 for a key that holds data of another kind, or 5
 -- for an id of another request; the number of microseconds until a request for the permits of these
--- limits passes, -1 if it never does; the permits booked, and the debt after a repeated one. Three
+-- limits passes, or the wait as of a denial; the permits booked, and the debt after a repeated one. Three
 -- numbers for each limit follow.
 function verbs.charge(keys, args, at)
   local call
@@ -62,7 +62,7 @@ function verbs.charge(keys, args, at)
       end
       local opens_us = opening_of(ops, cells, now, false)
       local place = #reply
-      reply[place + 1], reply[place + 2], reply[place + 3], reply[place + 4] = status, opens_us and opens_us - now or -1, booked, debt
+      reply[place + 1], reply[place + 2], reply[place + 3], reply[place + 4] = status, wait_until(opens_us, cells, now), booked, debt
       tell_all(ops, cells, now, reply)
     end
     at, key_at = at + 2 + 4 * limits, key_at + limits

@@ -136,49 +136,36 @@ local function follow_clock(cell, now, call)
   return back_us
 end
 
--- Returns a copy that can be changed.
-local function copy_of(from)
-  local copy = {}
-  for name, value in pairs(from) do copy[name] = value end
-  return copy
-end
-
-local function cell_copy(cell)
-  local copy = copy_of(cell)
-  copy.open = copy_of(cell.open)
-  copy.open.added, copy.open.gone = {}, {}
-  if cell.leads then
-    copy.leads = copy_of(cell.leads)
-    copy.leads.gaps, copy.leads.fresh = copy_of(cell.leads.gaps), copy_of(cell.leads.fresh)
-    copy.leads.stored, copy.leads.order = copy_of(cell.leads.stored), nil
-  end
-  if cell.put then copy.put, copy.chunks = copy_of(cell.put), copy_of(cell.chunks) end
-  return copy
-end
-
--- Returns the first instant at which a request passes if no other comes, and every hold runs to
--- its end; false: never.
-local function opening_after_ends(cell, op, now)
-  local kind = op.kind
-  local opens_us = kind.opening(cell, op, now)
+-- Returns the end of the hold that ends first.
+local function next_end(cell)
   local open = cell.open
-  if not open or open.count == 0 or opens_us <= now or open.next_us >= opens_us then return opens_us end
-  if kind.opening_after then return kind.opening_after(cell, op, now, holds_until(cell, opens_us - 1), opens_us) end
-  local after, list, place, is_whole = cell_copy(cell), holds_until(cell, opens_us - 1, FEW_HOLDS), 0, false
-  while true do
-    place = place + 1
-    local hold = list[place]
-    if not hold and not is_whole then
-      -- So many are rare. Those of before come first again.
-      is_whole, list = true, holds_until(cell, opens_us - 1)
-      hold = list[place]
-      if kind.prepare then kind.prepare(after) end
+  if open.next_us == 0 then open.next_us = holds_until(cell, 2 * LAST_US - 1, not next(open.gone) and 1)[1][1] end
+  return open.next_us
+end
+
+-- Returns the instant at which a call that is denied may pass: the first at which it does, or else
+-- the first end of a hold, if that is sooner; false: never.
+local function opening_or_end(cell, op, now)
+  local opens_us, open = op.kind.opening(cell, op, now), cell.open
+  if not open or open.count == 0 or opens_us and opens_us <= now then return opens_us end
+  if opens_us and opens_us <= next_end(cell) then return opens_us end
+  cell.borders = 0
+  return next_end(cell)
+end
+
+-- Returns the wait of a denied call: the microseconds until that instant; or -2, less those until a
+-- hold ends, where the caller knows whether that comes before as many borders as it is told (what
+-- other limits of the call take is left out then, so it may be told again); or -1 if time alone
+-- cannot help.
+local function wait_until(opens_us, cells, now)
+  if not opens_us then return -1 end
+  for _, cell in ipairs(cells) do
+    if (cell.borders or 0) > 1 and cell.open and cell.open.count > 0 then
+      if next_end(cell) > opens_us then return -2 - (next_end(cell) - now) end
+      cell.borders = 0
     end
-    if not hold or hold[1] >= opens_us then return opens_us end
-    if kind.pass then kind.pass(after, op, hold[1]) end
-    end_hold(after, op, hold[2], nil, hold[1])
-    opens_us = math.max(hold[1], kind.opening(after, op, hold[1]))
   end
+  return opens_us - now
 end
 
 -- Adds members to a set, or removes them, many at once. Scores are whole numbers below 2^53, which

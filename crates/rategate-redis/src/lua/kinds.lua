@@ -24,9 +24,6 @@
 --   pass(cell, op, now)               moves the cell on to an instant; absent where none differs
 --   debt(cell, op, now)               by how many permits the limit is exceeded
 --   prepare(cell), complete(cell, op) around the ends of many holds; may be absent
---   opening_after(cell, op, now, holds, opens_us)
---                                     opening, if these holds run to their ends; without them it is
---                                     opens_us. Absent where the ends are made one by one
 --   hold(cell, member, permits, end_us), unhold(cell, member, permits), end_of(cell, member)
 --                                     in place of ticket and give_back: what is held comes back
 --                                     whole, and nothing is charged. Absent for most kinds

@@ -231,38 +231,6 @@ function log.opening(cell, op, now)
   return opens_us
 end
 
--- An entry counts until it is as old as the period. Held permits of it count until the hold ends, if
--- that is sooner. So the request passes once enough of both have come, in the order of their
--- instants.
-function log.opening_after(cell, op, now, list)
-  local excess, points, counts = cell.total + op.permits - op.most, {}, {}
-  log_walk(cell, function(point, count)
-    points[#points + 1], counts[point] = point, count
-  end)
-  local ends = {}
-  for _, hold in ipairs(list) do
-    local permits, ticket = string.match(hold[2], '^(%d+):(%d+):')
-    local point = steps_up(tonumber(ticket), cell.grid_us)
-    local back = math.min(tonumber(permits), counts[point] or 0)
-    if back > 0 and hold[1] < point * cell.grid_us + op.held_us then
-      counts[point] = counts[point] - back
-      ends[#ends + 1] = { hold[1], back }
-    end
-  end
-  local at = 1
-  for _, point in ipairs(points) do
-    local over_us = math.max(now, point * cell.grid_us + op.held_us)
-    while ends[at] and ends[at][1] <= over_us do
-      excess = excess - ends[at][2]
-      if excess <= 0 then return ends[at][1] end
-      at = at + 1
-    end
-    excess = excess - counts[point]
-    if excess <= 0 then return over_us end
-  end
-  return ends[#ends] and ends[#ends][1] or now
-end
-
 function log.room(cell, op)
   return math.max(0, math.min(op.permits, op.most - cell.total))
 end

@@ -79,7 +79,7 @@ end
 local function full_until(cell, now)
   local open = cell.open
   if not open or open.count < MOST_HELD_AT_ONCE then return now end
-  return holds_until(cell, 2 * LAST_US - 1)[1][1]
+  return next_end(cell)
 end
 
 -- Takes the estimate under each limit, and returns the words of its record.
@@ -121,8 +121,7 @@ end
 --   limits  id  ttl_us  keep_ms  1 if permits are spared  (number of the limit)...
 --   (number of the limit with the spared permits)... if any are
 --
--- The reply to each is 1 and the time until the end, or 0 and the number of microseconds until the
--- same call passes, -1 if time alone cannot help; those of a known id; or 3 and 0 for a key that
+-- The reply to each is 1 and the time until the end, or 0 and the wait; those of a known id; or 3 and 0 for a key that
 -- holds data of another kind. Three numbers for each limit follow.
 function verbs.reserve(keys, args, at)
   local now
@@ -152,7 +151,7 @@ function verbs.reserve(keys, args, at)
         end
         local opens_us = opening_of(judged, cells, now, false)
         for _, cell in ipairs(cells) do opens_us = opens_us and math.max(opens_us, full_until(cell, now)) end
-        status, number = 0, opens_us and opens_us - now or -1
+        status, number = 0, wait_until(opens_us, cells, now)
         if opens_us == now then
           status, number = 1, ttl_us
           keep_record(call, record, keep_ms + ttl_ms(now + ttl_us, now), hold_all(ops, cells, now, id, ttl_us, keep_ms))

@@ -80,7 +80,7 @@ local function opening_of(ops, cells, now, is_partial)
   local opens_us = now
   for index, op in ipairs(ops) do
     if is_partial then op = for_one(op) end
-    local opening = opening_after_ends(cells[index], op, now)
+    local opening = opening_or_end(cells[index], op, now)
     if not opening then return false end
     opens_us = math.max(opens_us, opening)
   end
@@ -95,10 +95,9 @@ local function foreign(ops, reply)
 end
 
 -- Makes one decision about one or many limits of a key: all of them grant, or nothing is taken.
--- The reply is 1 and the number of permits, or 0 and the number of microseconds until the same
--- call passes, -1 if time alone cannot help. 2 is a repeated 1, and renews what is held. 3 is a
--- key that holds data of another kind, and nothing was taken. Three numbers for each limit
--- follow. Returns true if permits were taken.
+-- The reply is 1 and the number of permits, or 0 and the wait (see `wait_until`). 2 is a repeated 1,
+-- and renews what is held. 3 is a key that holds data of another kind, and nothing was taken. Three
+-- numbers for each limit follow. Returns true if permits were taken.
 local function decide_one(call, ops, keys, key_at, ids, is_partial, reply)
   local now, permits, is_repeated = call.now, ops[1].permits, false
   local cells = {}
@@ -129,7 +128,7 @@ local function decide_one(call, ops, keys, key_at, ids, is_partial, reply)
     end
     reply[#reply + 1], reply[#reply + 2] = 1, permits
   else
-    reply[#reply + 1], reply[#reply + 2] = 0, opens_us and opens_us - now or -1
+    reply[#reply + 1], reply[#reply + 2] = 0, wait_until(opens_us, cells, now)
   end
   for index, op in ipairs(ops) do
     local a, b, c = op.kind.tell(cells[index], op, now)

@@ -80,23 +80,21 @@ impl Model {
         items.iter().all(|&(at, permits)| used[at] + permits <= LIMITS[at])
     }
 
-    /// Returns the seconds until the items fit, if every hold runs to its end.
+    /// Returns the seconds until the items fit, or until they may fit as a hold has ended.
     fn fits_in_s(&self, items: &Items) -> Option<u64> {
         if !Self::fits([0; 2], items) {
             return None;
         }
         let window_end_s = (self.window() + 1) * WINDOW_S;
-        let fits_at = |at_s: u64| {
-            let mut used = self.used;
-            let held = self.known.values().filter(|known| {
-                Self::is_open(known) && known.window == self.window() && known.end_s <= at_s
-            });
-            for (at, permits) in held.flat_map(|known| &known.items) {
-                used[*at] = used[*at].saturating_sub(*permits);
-            }
-            at_s == window_end_s || Self::fits(used, items)
+        let opens_in_s = |at: usize| {
+            let held = self.known.values().filter(|known| Self::is_open(known));
+            let held =
+                held.filter(|known| known.items.iter().any(|&(of, some)| of == at && some > 0));
+            let ends = held.map(|known| known.end_s).filter(|&end_s| end_s > self.now_s);
+            ends.fold(window_end_s, u64::min) - self.now_s
         };
-        (self.now_s..=window_end_s).find(|&at_s| fits_at(at_s)).map(|at_s| at_s - self.now_s)
+        let denied = items.iter().filter(|&&(at, permits)| self.used[at] + permits > LIMITS[at]);
+        Some(denied.map(|&(at, _)| opens_in_s(at)).max().unwrap_or(0))
     }
 
     fn settle(&mut self, number: u64, costs: &Items, verdicts: Vec<Verdict>) {

@@ -44,6 +44,16 @@ pub(super) enum Once {
     Credited(u64),
 }
 
+impl Known {
+    /// Returns the instant at which a reservation ends by itself, in microseconds.
+    pub(super) fn ends_us(&self) -> Option<u64> {
+        match &self.made {
+            Made::Hold(hold, None) => Some(hold.end_ns / 1_000),
+            Made::Hold(_, Some(_)) | Made::Once(_) => None,
+        }
+    }
+}
+
 impl Model {
     pub(super) fn new(case: &Case, debt: Debt) -> Self {
         let policies = case.rules.iter().map(|(_, rule)| policy(*rule));

@@ -68,11 +68,11 @@ pub fn calendars(arena: &impl Arena) -> u64 {
 }
 
 /// Plays crowds of holds: many estimates of one key are open, many end between two calls, and
-/// denials foretell all of their ends. Returns the number of estimates that were held.
+/// denials name the first end. Returns the number of estimates that were held.
 ///
 /// # Panics
 ///
-/// Panics where the store holds, settles or foretells otherwise than the core.
+/// Panics where the store holds, settles or denies otherwise than the core.
 pub fn crowds(arena: &impl Arena, rounds: u64) -> u64 {
     let played = (1..).zip(limits().into_iter().chain(wide())).flat_map(|(seed, case)| {
         case.debts().map(move |debt| {
@@ -169,7 +169,7 @@ impl<A: Arena> Story<'_, A> {
                 _ => {}
             }
         }
-        // What is denied foretells the ends of all.
+        // What is denied names the first end.
         for part in [1, 2, 3] {
             self.reserve_one(capacity.div_ceil(part), 1);
         }
@@ -318,8 +318,8 @@ impl<A: Arena> Story<'_, A> {
                 1 => ReservationEnd::Commit { used: None },
                 2 => ReservationEnd::Commit { used: Some(held) },
                 3 => ReservationEnd::Commit { used: Some(0) },
-                8 => ReservationEnd::Withdraw,
-                4..6 => ReservationEnd::Commit { used: Some(held + 1 + self.below(held + 2)) },
+                7 => ReservationEnd::Withdraw,
+                4..7 => ReservationEnd::Commit { used: Some(held + 1 + self.below(held + 2)) },
                 _ => ReservationEnd::Commit { used: Some(self.below(held + 1)) },
             };
             let expected = self.model.end(self.now_us, id, end);

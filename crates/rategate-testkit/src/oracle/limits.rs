@@ -95,7 +95,7 @@ impl Oracle {
     ///
     /// [`Refused`], if a limit lacks permits.
     pub fn check(&self, now_ns: u64, permits: u64) -> Result<(), Refused> {
-        let waits = self.limits.iter().map(|limit| limit.peek(now_ns, permits).unwrap().unwrap());
+        let waits = self.limits.iter().map(|limit| wait_ns(limit, now_ns, permits).unwrap());
         match waits.max().unwrap() {
             0 => Ok(()),
             wait_ns => {
@@ -168,7 +168,7 @@ impl Oracle {
         let Some(forgiven) = each.max() else { return (Charged::default(), None) };
         let mut waits = self.limits.iter().map(|limit| match permits {
             0 => limit.debt_ends_in_ns(now_ns),
-            _ => limit.peek(now_ns, permits).ok().flatten(),
+            _ => wait_ns(limit, now_ns, permits),
         });
         let wait_ns = waits.try_fold(0, |all, wait: Option<u64>| Some(wait?.max(all)));
         (Charged { booked: permits - forgiven, forgiven, debt: self.debt(now_ns) }, wait_ns)
@@ -209,4 +209,16 @@ impl Oracle {
         }
         min
     }
+}
+
+/// Returns what a store's denial says. All permits in flight in a store are held until some end, so
+/// it names the one after which these pass.
+fn wait_ns(limit: &Ledger, now_ns: u64, permits: u64) -> Option<u64> {
+    let told_ns = |at_ns| limit.peek(at_ns, permits).ok().flatten();
+    let (mut at_ns, mut more_ns) = (now_ns, told_ns(now_ns)?);
+    while limit.counts_in_flight() && more_ns > 0 {
+        at_ns += more_ns;
+        more_ns = told_ns(at_ns)?;
+    }
+    Some(at_ns + more_ns - now_ns)
 }

@@ -53,8 +53,6 @@ where
     /// Holds an estimate as [`try_hold`](Self::try_hold) does, and returns the limit's status with
     /// the decision.
     ///
-    /// The status is O(n) in the number of holds that end before the limit has recovered.
-    ///
     /// # Errors
     ///
     /// Those of [`try_hold`](Self::try_hold).

@@ -33,8 +33,9 @@ pub enum JointDecision<T = Grant> {
     Denied {
         /// The time until the same call passes, if no other call comes first.
         ///
-        /// It is exact where all limits are on clocks that run alike. `None` where time alone
-        /// cannot help.
+        /// It is exact where all limits are on clocks that run alike and no hold ends sooner. Where
+        /// one does, each limit counts as open from its first end on, as the call may pass then.
+        /// `None` where time alone cannot help.
         retry_after: Option<Duration>,
         /// The index of the part that the call has to wait longest for.
         by: usize,
@@ -48,7 +49,8 @@ impl<T> JointDecision<T> {
         matches!(self, Self::Granted(_))
     }
 
-    /// Returns how long until the same call passes; `None` if it has passed, or time cannot help.
+    /// Returns how long until the same call passes, or may pass as a hold has ended; `None` if it
+    /// has passed, or time cannot help.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -204,32 +206,84 @@ impl Agreed {
     }
 }
 
-/// Finds the first instant at which all limits open.
+/// Finds the first instant at which all limits open, or may open as holds have ended.
 fn agree(guards: &mut [(Order, Box<dyn Held + '_>)]) -> Result<Agreed, TryAllError> {
-    let later =
-        |wait_ns, by| Ok(Agreed::Later { retry_after: Some(Duration::from_nanos(wait_ns)), by });
-    let (mut wait_ns, mut by) = (0, 0);
-    loop {
-        let agreed_ns = wait_ns;
-        for (_, guard) in &mut *guards {
-            match guard.opens_after(agreed_ns) {
-                Ok((opens_ns, at)) if opens_ns > wait_ns => (wait_ns, by) = (opens_ns, at),
-                Ok(_) => {}
-                Err((at, Refusal::Exceeds(error))) => {
-                    return Err(TryAllError { at, error: KeyedError::ExceedsCapacity(error) });
+    let first = Last::to_open(guards, 0)?;
+    let (wait_ns, by) = match first.told {
+        (Some(0), _) => return Ok(Agreed::Now),
+        told if told.0 != first.exact.0 || told.0.is_none() => told,
+        _ => {
+            // No hold matters. Each limit may close again until the last one opens.
+            let mut last = first;
+            while let (Some(wait_ns), false) = (last.exact.0, last.is_beyond_clock) {
+                let next = Last::to_open(guards, wait_ns)?;
+                if next.exact.0 == last.exact.0 {
+                    break;
                 }
-                Err((by, Refusal::TimeCannotHelp | Refusal::Held)) => {
-                    return Ok(Agreed::Later { retry_after: None, by });
-                }
-                Err((by, Refusal::BeyondClock { wait_ns })) => {
-                    return later(agreed_ns.saturating_add(wait_ns), by);
-                }
+                last = next;
             }
+            last.exact
         }
-        if wait_ns == agreed_ns {
-            return if wait_ns == 0 { Ok(Agreed::Now) } else { later(wait_ns, by) };
+    };
+    Ok(Agreed::Later { retry_after: wait_ns.map(Duration::from_nanos), by })
+}
+
+/// The limit that opens last, and how long until then, where time alone can help.
+struct Last {
+    exact: (Option<u64>, usize),
+    is_beyond_clock: bool,
+    /// The same where each limit counts as open from the first end of a hold on.
+    told: (Option<u64>, usize),
+}
+
+impl Last {
+    fn to_open(
+        guards: &mut [(Order, Box<dyn Held + '_>)],
+        after_ns: u64,
+    ) -> Result<Self, TryAllError> {
+        let now = (Some(after_ns), 0);
+        let mut last = Self { exact: now, is_beyond_clock: false, told: now };
+        let mut excess = None;
+        // Never is last of all.
+        let is_later = |wait_ns: Option<u64>, than: Option<u64>| {
+            than.is_some_and(|than_ns| wait_ns.is_none_or(|wait_ns| wait_ns > than_ns))
+        };
+        for (_, guard) in guards {
+            guard.opens(after_ns, &mut |Opens { at, wait_ns, hold_ends_ns }| {
+                let (wait_ns, is_beyond_clock) = match wait_ns {
+                    Ok(wait_ns) => (Some(wait_ns), false),
+                    Err(Refusal::BeyondClock { wait_ns }) => {
+                        (Some(after_ns.saturating_add(wait_ns)), true)
+                    }
+                    Err(Refusal::TimeCannotHelp | Refusal::Held) => (None, false),
+                    Err(Refusal::Exceeds(error)) => {
+                        let error = KeyedError::ExceedsCapacity(error);
+                        excess.get_or_insert(TryAllError { at, error });
+                        return;
+                    }
+                };
+                let is_open = wait_ns == Some(after_ns);
+                let ends_ns = hold_ends_ns.filter(|_| !is_open);
+                let told_ns = [wait_ns, ends_ns].into_iter().flatten().min();
+                if is_later(wait_ns, last.exact.0) {
+                    (last.exact, last.is_beyond_clock) = ((wait_ns, at), is_beyond_clock);
+                }
+                if is_later(told_ns, last.told.0) {
+                    last.told = (told_ns, at);
+                }
+            });
         }
+        excess.map_or(Ok(last), Err)
     }
+}
+
+/// When one limit opens for its part.
+pub(crate) struct Opens {
+    at: usize,
+    /// How long until then, but at least for as long as was asked.
+    wait_ns: Result<u64, Refusal>,
+    /// How long until the first hold ends.
+    hold_ends_ns: Option<u64>,
 }
 
 /// A lock's rank and its address in memory: locks are taken in this order, limiters before
@@ -298,9 +352,8 @@ pub(crate) trait Held {
     /// Adds a limit behind this lock.
     fn add(&mut self, at: usize, wanted: LockedRequest) -> Result<(), EnterError>;
 
-    /// Returns how long until all limits here open, but at least `wait_ns`, and the index of the
-    /// part that opens last.
-    fn opens_after(&mut self, wait_ns: u64) -> Result<(u64, usize), (usize, Refusal)>;
+    /// Reports when each limit here opens, not before `after_ns` from now.
+    fn opens(&mut self, after_ns: u64, each: &mut dyn FnMut(Opens));
 
     /// Takes everything.
     fn take(&mut self, grants: &mut Vec<(usize, Grant)>);
@@ -386,17 +439,15 @@ impl<C: Clock> Held for LimiterLockGuard<'_, C> {
         Ok(())
     }
 
-    fn opens_after(&mut self, wait_ns: u64) -> Result<(u64, usize), (usize, Refusal)> {
-        let Some((at, permits)) = self.wanted else { return Ok((wait_ns, 0)) };
-        let Some(permits) = NonZeroU64::new(permits) else { return Ok((wait_ns, at)) };
+    fn opens(&mut self, after_ns: u64, each: &mut dyn FnMut(Opens)) {
+        let Some((at, permits)) = self.wanted else { return };
+        let Some(permits) = NonZeroU64::new(permits) else { return };
         let permits = permits.saturating_add(self.spared);
-        let opens =
-            self.guard.behind_all(|limit, now_ns| opens_after(limit, now_ns, wait_ns, permits));
-        match opens {
-            Some(Ok(opens_ns)) => Ok((opens_ns, at)),
-            Some(Err(refusal)) => Err((at, refusal)),
-            None => Err((at, Refusal::Held)),
-        }
+        let hold_ends_ns = self.guard.hold_ends_ns();
+        let opens = self
+            .guard
+            .behind_all(|limit, now_ns| Opens::of(at, (limit, now_ns), after_ns, permits));
+        each(opens.unwrap_or(Opens { at, wait_ns: Err(Refusal::Held), hold_ends_ns }));
     }
 
     fn take(&mut self, grants: &mut Vec<(usize, Grant)>) {
@@ -423,13 +474,16 @@ impl<C: Clock> Held for LimiterLockGuard<'_, C> {
     }
 }
 
-/// Returns how long until a limit would open for a try, but at least `wait_ns`.
-pub(crate) fn opens_after(
-    limit: &Ledger,
-    now_ns: u64,
-    wait_ns: u64,
-    permits: NonZeroU64,
-) -> Result<u64, Refusal> {
-    let from_ns = now_ns.saturating_add(wait_ns);
-    Ok(limit.opening_of_try(from_ns, permits)?.opens_ns.saturating_sub(now_ns).max(wait_ns))
+impl Opens {
+    /// Returns when a limit opens for a try.
+    pub(crate) fn of(
+        at: usize,
+        (limit, now_ns): (&Ledger, u64),
+        after_ns: u64,
+        permits: NonZeroU64,
+    ) -> Self {
+        let opening = limit.opening(now_ns.saturating_add(after_ns), permits);
+        let wait_ns = opening.map(|opening| opening.opens_ns.saturating_sub(now_ns).max(after_ns));
+        Self { at, wait_ns, hold_ends_ns: limit.hold_ends_in_ns(now_ns) }
+    }
 }

@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 
 use rategate_core::holds::HoldVerdict;
 use rategate_core::ledger::Ledger;
-use rategate_core::verdict::{Refusal, Verdict};
+use rategate_core::verdict::Verdict;
 
 use super::entries::Entries;
 use super::key::Id;
@@ -19,7 +19,7 @@ use crate::decision::Grant;
 use crate::error::KeyedError;
 use crate::keyed::joint::{
     AfterUnlock, EnterError, GuardedBy, Held, HeldStatus, JointLimit, JointLimiter, Lock,
-    LockedRequest, Order, SHARD, opens_after,
+    LockedRequest, Opens, Order, SHARD,
 };
 use crate::status::Status;
 use crate::sync::MutexGuard;
@@ -120,18 +120,12 @@ impl<I: Id, C: Clock + Clone> Held for ShardLockGuard<'_, I, C> {
         Ok(())
     }
 
-    fn opens_after(&mut self, wait_ns: u64) -> Result<(u64, usize), (usize, Refusal)> {
-        let mut last = (wait_ns, 0);
+    fn opens(&mut self, after_ns: u64, each: &mut dyn FnMut(Opens)) {
         for draft in &self.drafts {
             let Some(permits) = NonZeroU64::new(draft.permits) else { continue };
             let permits = permits.saturating_add(draft.spared);
-            let opens_ns = opens_after(&draft.ledger, self.now_ns, wait_ns, permits)
-                .map_err(|refusal| (draft.at, refusal))?;
-            if opens_ns > last.0 {
-                last = (opens_ns, draft.at);
-            }
+            each(Opens::of(draft.at, (&draft.ledger, self.now_ns), after_ns, permits));
         }
-        Ok(last)
     }
 
     fn take(&mut self, grants: &mut Vec<(usize, Grant)>) {

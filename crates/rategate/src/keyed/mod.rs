@@ -371,8 +371,8 @@ impl<K: Key + ?Sized, C: Clock + Clone> Keyed<K, C> {
 
     /// Returns the wait until a try for `permits` would pass, if no other call comes first.
     ///
-    /// It is zero if the try would pass now, and `None` where time alone cannot help. Takes
-    /// nothing, and leaves no trace of an unknown key.
+    /// It is zero if the try would pass now, otherwise what a denial says. Takes nothing, and leaves
+    /// no trace of an unknown key.
     ///
     /// # Errors
     ///

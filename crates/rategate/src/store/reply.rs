@@ -109,7 +109,9 @@ pub struct Grant {
 /// A denial, with the time until the same request passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denial {
-    /// The time until the same request passes, if no other call comes first.
+    /// The time until the same request passes if no other call comes first; or until the first
+    /// reservation ends, if that is sooner, as the request may pass then. Permits in flight are all
+    /// leased or reserved for a time, so of them it is the end after which the request passes.
     ///
     /// `None` where time alone cannot help.
     pub retry_after_ns: Option<NonZeroU64>,
@@ -167,8 +169,7 @@ pub enum ReserveVerdict {
     },
     /// Nothing is held, and the id is still unused.
     Denied {
-        /// The time until the same request passes, if no other call comes first and every
-        /// reservation runs to its end. `None` where time alone cannot help.
+        /// The time until the same request passes, as of [`Denial::retry_after_ns`].
         retry_after_ns: Option<NonZeroU64>,
     },
     /// The reservation of this id has ended: nothing is held any more.

@@ -60,7 +60,7 @@ const SHARD_CAPACITY: usize = 4_096;
 ///   is of no reservation.
 /// * **Reservations.** Exact: after an end, the limits are as if what was used had been taken in
 ///   the first place, as far as [a hold](rategate_core::holds) can tell. They end at their instant,
-///   looked at or not, and denials foretell it. An id is remembered for ten minutes after the end,
+///   looked at or not. An id is remembered for ten minutes after the end,
 ///   or for the time of its reservation if that is longer. A reset drops what is held, so a later
 ///   end is late. Permits in flight come back whole at any end, and nothing is charged to them.
 /// * **Capacity.** Only keys that are distinguishable from unused ones, or have ids to remember,
