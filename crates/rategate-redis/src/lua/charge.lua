@@ -31,9 +31,8 @@ end
 --   limits  keep_ms  (number of the limit, permits, bound, 1 if a debt is carried)...
 --
 -- The reply to each is 1, 2 for a repeated one, 3 for a key that holds data of another kind, or 5
--- for an id of another request; the number of microseconds until a request for the permits of these
--- limits passes, or the wait as of a denial; the permits booked, and the debt after a repeated one. Three
--- numbers for each limit follow.
+-- for an id of another request; the wait of a request for the permits of these limits, as of a denial;
+-- the permits booked, and the debt after a repeated one. Three numbers for each limit follow.
 function verbs.charge(keys, args, at)
   local call
   call, at = begin(args, at or 1)

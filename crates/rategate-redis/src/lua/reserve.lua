@@ -121,8 +121,8 @@ end
 --   limits  id  ttl_us  keep_ms  1 if permits are spared  (number of the limit)...
 --   (number of the limit with the spared permits)... if any are
 --
--- The reply to each is 1 and the time until the end, or 0 and the wait; those of a known id; or 3 and 0 for a key that
--- holds data of another kind. Three numbers for each limit follow.
+-- The reply to each is 1 and the time until the end, or 0 and the wait; those of a known id; or 3 and
+-- 0 for a key that holds data of another kind. Three numbers for each limit follow.
 function verbs.reserve(keys, args, at)
   local now
   now, at = clock(args, at or 1)

@@ -30,8 +30,7 @@ pub fn random(seed: u64) -> String {
     let mut random = Rng::with_seed(seed);
     let mut below = |bound: u64| random.u64(..bound);
     let (mut limit, mut at_most, mut window) = LIMITS[usize::try_from(below(5)).unwrap()];
-    // Not at zero: a strict schedule's ledger refunds nothing of that instant, and its lock-free
-    // state does.
+    // The clock does not begin at zero: of that instant nothing comes back to a strict schedule.
     let debt = ["forget", "carry"][usize::try_from(below(2)).unwrap()];
     let mut text = format!("debt = \"{debt}\"\n{limit}[clock]\nstart = \"1s\"\n[queue]\n");
     let (waiters, permits) = (1 + below(8), 4 + below(12));

@@ -142,7 +142,7 @@ pub struct StepExpect {
     pub wait: Option<Ns>,
     /// The instant at which a wait ended, since the clock's start.
     pub ended: Option<Ns>,
-    /// The number of permits refunded.
+    /// The number of permits that came back.
     pub back: Option<u64>,
     /// The number of permits owed.
     pub owed: Option<u64>,
