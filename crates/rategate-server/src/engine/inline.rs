@@ -14,6 +14,7 @@ mod tiers;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::iter;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -80,6 +81,8 @@ pub(super) struct Numbers<N: InlineLimit, C: Clock> {
     limit: N,
     table: Table<C>,
     at: TierSlot,
+    /// The start of its keys in the table: the tier and the limit's words.
+    prefix: [u8; KEY_PREFIX_BYTES],
     /// The last use, up to [`USE_RESOLUTION_NS`] too early.
     named_ns: AtomicU64,
     /// The instant at which all keys have fully recovered, up to [`USE_RESOLUTION_NS`] too late.
@@ -177,6 +180,17 @@ impl<N: InlineLimit, C: Clock + Clone> InlineLimits<N, C> {
 }
 
 impl<N: InlineLimit, C: Clock + Clone> Numbers<N, C> {
+    /// Assigns a tier of `table` to a limit that is last used at `named_ns`.
+    fn new(limit: N, (table, at): (Table<C>, TierSlot), named_ns: u64, fresh_ns: u64) -> Self {
+        let mut prefix = [0; KEY_PREFIX_BYTES];
+        let words = limit.words().into_iter().flat_map(u64::to_le_bytes);
+        for (to, byte) in prefix.iter_mut().zip(iter::once(at.tier).chain(words)) {
+            *to = byte;
+        }
+        let (named_ns, fresh_ns) = (AtomicU64::new(named_ns), AtomicU64::new(fresh_ns));
+        Self { limit, table, at, prefix, named_ns, fresh_ns }
+    }
+
     /// Records a use, after which the key takes `reset_after_ns` from `now_ns` to recover. Called
     /// *after* the decision with a clock reading from then, while the caller still holds the
     /// limit: its thread may have been stopped for any time before.
@@ -194,11 +208,7 @@ impl<N: InlineLimit, C: Clock + Clone> Numbers<N, C> {
     /// Returns the key as stored in the table.
     #[inline]
     pub(super) fn key(&self, key: &[u8]) -> Key {
-        let mut whole = Key::new();
-        whole.push(self.at.tier);
-        for number in self.limit.words() {
-            whole.extend_from_slice(&number.to_le_bytes());
-        }
+        let mut whole = Key::from_slice(&self.prefix);
         whole.extend_from_slice(key);
         whole
     }

@@ -19,7 +19,7 @@
 
 use std::collections::HashSet;
 use std::io::Read;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use rategate::keyed::{Capacity, Hashing, Overflow};
@@ -91,10 +91,9 @@ impl<N: InlineLimit, C: Clock + Clone> InlineLimits<N, C> {
         next.tables.push(table.clone());
         for &(tier, limit, _) in &limits {
             // The recovery of its keys was not determined.
-            let fresh_ns = AtomicU64::new(named_ns.saturating_add(limit.memory_ns()));
-            let (table, named_ns) = (table.clone(), AtomicU64::new(named_ns));
-            let at = TierSlot { table: slot, tier };
-            let numbers = Numbers { limit, table, at, named_ns, fresh_ns };
+            let fresh_ns = named_ns.saturating_add(limit.memory_ns());
+            let tier = (table.clone(), TierSlot { table: slot, tier });
+            let numbers = Numbers::new(limit, tier, named_ns, fresh_ns);
             next.by_limit.insert(limit, Arc::new(numbers));
         }
         self.known.store(Arc::new(next));
@@ -119,13 +118,13 @@ impl<N: InlineLimit, C: Clock + Clone> InlineLimits<N, C> {
             self.publish([Arc::clone(&numbers)]);
             return Ok(numbers);
         }
-        let (table, at) = match self.unused_slot(&retired, policy)? {
-            Some(slot) => slot,
+        let tier = match self.unused_slot(&retired, policy)? {
+            Some(tier) => tier,
             None => self.reclaimed_slot(&mut retired, now_ns)?,
         };
+        let (table, at) = &tier;
         table.reconfigure_tier(at.tier.into(), policy).map_err(EngineError::of)?;
-        let (named_ns, fresh_ns) = (AtomicU64::new(now_ns), AtomicU64::new(0));
-        let numbers = Arc::new(Numbers { limit, table, at, named_ns, fresh_ns });
+        let numbers = Arc::new(Numbers::new(limit, tier, now_ns, 0));
         self.publish([Arc::clone(&numbers)]);
         Ok(numbers)
     }
@@ -264,8 +263,10 @@ fn tier_of(key: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use rategate::ManualClock;
+    use std::sync::atomic::AtomicU64;
     use std::time::Duration;
+
+    use rategate::ManualClock;
 
     use super::*;
     use crate::engine::answer::{ItemResult, Verdict};
