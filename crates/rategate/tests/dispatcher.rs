@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{channel, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -259,10 +259,19 @@ fn a_panicking_clock_leaves_a_report() {
     let clock = Broken(Arc::clone(&broken));
     let limiter = Limiter::with_clock(SlidingLog::new(9, Duration::from_nanos(S)), clock);
     let dispatcher = Dispatcher::new(limiter, 10).unwrap();
+    // None runs before all are submitted: the dispatcher accepts none once the clock has panicked.
+    let all = Arc::new(Barrier::new(2));
     for task in 0..5 {
-        let broken = Arc::clone(&broken);
-        dispatcher.submit(move |_| broken.store(task == 1, Ordering::SeqCst)).unwrap();
+        let (broken, all) = (Arc::clone(&broken), Arc::clone(&all));
+        let run = move |_| {
+            if task == 0 {
+                all.wait();
+            }
+            broken.store(task == 1, Ordering::SeqCst);
+        };
+        dispatcher.submit(run).unwrap();
     }
+    all.wait();
     let report = dispatcher.shutdown().unwrap();
     let ideal = Report { ran: 2, dropped: 3, limiter_panicked: true, ..Report::default() };
     assert_eq!(report, ideal);
