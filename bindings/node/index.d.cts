@@ -103,13 +103,11 @@ export class Limiter {
    * does not fit now, and {@link Never} if no time helps.
    */
   tryHold (permits: number, ttl: Span): Hold
+  /** Waits in line until an estimate fits, and holds it. Options and errors are those of `acquire`. */
+  hold (permits: number, ttl: Span, options?: { signal?: AbortSignal | undefined, timeout?: Span | undefined }): Promise<Hold>
   /** Takes permits in batches that are counted here. It raises the limit's bound by one batch. */
   local (batch?: number): Local
 
-  /** Brings permits of a grant back, each once: all of them without a number. Returns how many. */
-  refund (grant: Grant, permits?: number): number
-  /** Corrects a grant to what was really used, once. */
-  settle (grant: Grant, actual: number): Settled
   /** Counts what has been used already, whether it fits or not. */
   charge (permits?: number): Charged
   /** Ends operations in flight. Returns `false` if the limit counts none. */
@@ -268,7 +266,8 @@ export class Keyed {
   check (key: Key, permits?: number): Decision
   peek (key: Key, permits?: number): number | null
   remaining (key: Key): number
-  refund (key: Key, grant: Grant, permits?: number): number
+  /** Holds an estimate as {@link Limiter.tryHold} does. */
+  tryHold (key: Key, permits: number, ttl: Span): Hold
   reset (key: Key): boolean
   /** Returns the limiter of a key, which waits. All limiters of one key are one line. */
   limiter (key: Key): Limiter

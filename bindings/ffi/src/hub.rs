@@ -19,7 +19,7 @@
 //! A loop may be busy for longer than the [grace period](rategate::Limiter::with_grace), after
 //! which held permits go to the next. So the first of the callers that wait for the same takes
 //! what is held for any of them, and those between move up. The same is as many permits of one
-//! limiter, without a timeout: a place with a timeout is made for that.
+//! limiter, for good and without a timeout: a place of any other is made for that.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -30,30 +30,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Wake, Waker};
 use std::time::Duration;
 
-use rategate::{AcquireError, Grant};
+use rategate::AcquireError;
 
-use crate::limiter::{Limiter, Start, Waiting};
+use crate::limiter::{Limiter, Start, Taken, Waiting};
 
 /// A wait of a hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WaitId(pub u64);
 
 /// The result of a call that takes permits or waits for them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Begun {
     /// The permits were free.
-    Granted(Grant),
+    Taken(Taken),
     /// The hub will wake the caller.
     Waits(WaitId),
 }
 
 /// A wait that has ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Ended {
     /// The wait.
     pub wait: WaitId,
     /// The result.
-    pub end: Result<Grant, AcquireError>,
+    pub end: Result<Taken, AcquireError>,
 }
 
 /// The waits of one event loop.
@@ -81,7 +81,7 @@ struct Same(usize, u64);
 /// A wait whose caller has not gone on.
 struct Wait {
     place: Place,
-    /// Absent with a timeout.
+    /// Absent with a timeout, and for a hold.
     same: Option<Same>,
 }
 
@@ -150,7 +150,24 @@ impl Hub {
         timeout: Option<Duration>,
     ) -> Result<Begun, AcquireError> {
         let start = if limiter.has_untaken() { Start::Later } else { Start::AtOnce };
-        self.begin_to(start, limiter, permits, timeout)
+        let waiting = limiter.wait(permits, timeout, start);
+        self.begin_to(waiting, limiter, timeout.is_none().then_some(permits))
+    }
+
+    /// Begins to wait until an estimate of `permits` fits, and to hold it from then on, for a caller
+    /// that goes on later.
+    ///
+    /// # Errors
+    ///
+    /// As of [`begin`](Self::begin).
+    pub fn begin_hold(
+        &self,
+        limiter: &Limiter,
+        permits: u64,
+        ttl: Duration,
+        timeout: Option<Duration>,
+    ) -> Result<Begun, AcquireError> {
+        self.begin_to(limiter.wait_to_hold(permits, ttl, timeout), limiter, None)
     }
 
     /// Begins to wait for `permits`, even where they are free, for a caller that goes on later.
@@ -168,7 +185,8 @@ impl Hub {
         timeout: Option<Duration>,
     ) -> Result<Begun, AcquireError> {
         let was_notified = self.list.hush();
-        let begun = self.begin_to(Start::Later, limiter, permits, timeout);
+        let waiting = limiter.wait(permits, timeout, Start::Later);
+        let begun = self.begin_to(waiting, limiter, timeout.is_none().then_some(permits));
         if !was_notified && !matches!(begun, Ok(Begun::Waits(_))) {
             // There is nothing for which the loop would look.
             self.list.unhush();
@@ -176,17 +194,16 @@ impl Hub {
         begun
     }
 
+    /// Begins a wait. Those for the same number of permits, if there is one, take each other's.
     fn begin_to(
         &self,
-        start: Start,
+        mut waiting: Waiting,
         limiter: &Limiter,
-        permits: u64,
-        timeout: Option<Duration>,
+        alike: Option<u64>,
     ) -> Result<Begun, AcquireError> {
         let mut waits = self.waits();
         waits.last_id = waits.last_id.wrapping_add(1);
         let id = waits.last_id;
-        let mut waiting = limiter.wait(permits, timeout, start);
         let mark = Arc::new(Mark {
             id: AtomicU64::new(id),
             list: Arc::downgrade(&self.list),
@@ -195,10 +212,10 @@ impl Hub {
             untaken: Arc::clone(limiter.untaken()),
         });
         match waiting.poll(&Waker::from(Arc::clone(&mark))) {
-            Poll::Ready(end) => return end.map(Begun::Granted),
+            Poll::Ready(end) => return end.map(Begun::Taken),
             Poll::Pending => {}
         }
-        let same = timeout.is_none().then(|| Same(Arc::as_ptr(limiter.untaken()).addr(), permits));
+        let same = alike.map(|permits| Same(Arc::as_ptr(limiter.untaken()).addr(), permits));
         if let Some(same) = same {
             waits.alike.entry(same).or_default().insert(id);
         }
@@ -239,7 +256,7 @@ impl Hub {
     /// The first of those that wait for the same may have looked a moment before the start, and a
     /// later one may look a moment after it. The later one then gets nothing, and the hub wakes
     /// both again. If the first has still not looked by then, the later one goes on.
-    pub fn collect(&self, wait: WaitId) -> Option<Result<Grant, AcquireError>> {
+    pub fn collect(&self, wait: WaitId) -> Option<Result<Taken, AcquireError>> {
         let WaitId(id) = wait;
         let mark = {
             let waits = self.waits();
@@ -343,7 +360,7 @@ impl Waits {
     /// own went on to them, because it did not run in time. All move up by a place.
     ///
     /// Returns the grant, and the place that is left over.
-    fn take_of_later(&mut self, id: u64) -> Option<(Result<Grant, AcquireError>, Place)> {
+    fn take_of_later(&mut self, id: u64) -> Option<(Result<Taken, AcquireError>, Place)> {
         let wait = self.by_id.get(&id)?;
         let untaken = Arc::clone(&wait.place.mark.untaken);
         let mut alike = self.alike.get(&wait.same?)?.iter();
@@ -362,14 +379,14 @@ impl Waits {
                 continue;
             }
             match place.end() {
-                Some(Ok(grant)) => {
+                Some(Ok(taken)) => {
                     let mut place = self.remove(id)?.place;
                     for other in later {
                         let wait = self.by_id.get_mut(&other)?;
                         swap(&mut wait.place, &mut place);
                         wait.place.mark.id.store(other, Ordering::Relaxed);
                     }
-                    return Some((Ok(grant), place));
+                    return Some((Ok(taken), place));
                 }
                 failed => place.failed = failed.and_then(Result::err),
             }
@@ -380,7 +397,7 @@ impl Waits {
 
 impl Place {
     /// Returns how the wait has ended, if it has.
-    fn end(&mut self) -> Option<Result<Grant, AcquireError>> {
+    fn end(&mut self) -> Option<Result<Taken, AcquireError>> {
         if let Some(error) = self.failed.take() {
             return Some(Err(error));
         }

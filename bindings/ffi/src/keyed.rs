@@ -5,15 +5,15 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use rategate::charge::{Charged, Settled};
+use rategate::charge::Charged;
 use rategate::error::KeyedError;
 use rategate::keyed::{HashedId, Hashing, Key, Seeds};
-use rategate::{AnyPolicy, Decision, Error, Grant, Status};
+use rategate::{AnyPolicy, Decision, Denial, Error, Grant, Status};
 
 pub use rategate::keyed::{Capacity, Overflow};
 
 use crate::clock::Clock;
-use crate::limiter::Limiter;
+use crate::limiter::{Hold, Limiter};
 use crate::receipt::{id_of_key, next_id};
 
 /// A key as other languages have it. The same characters as a text and as bytes are two keys.
@@ -183,27 +183,18 @@ impl Keyed {
         id_of_key(self.id, self.hashed(key).0)
     }
 
-    /// Brings permits of a grant to a key back. Returns as many as the limit could prove unused.
+    /// Holds an estimate of `permits` for a key until its true cost is known, or for `ttl` at most.
     ///
     /// # Errors
     ///
-    /// As of [`rategate::Keyed::refund`].
-    pub fn refund(&self, key: KeyRef<'_>, grant: &Grant, permits: u64) -> Result<u64, KeyedError> {
-        self.table.refund(&self.hashed(key), grant, permits)
-    }
-
-    /// Corrects a grant to a key to what was really used.
-    ///
-    /// # Errors
-    ///
-    /// As of [`rategate::Keyed::settle`].
-    pub fn settle(
+    /// As of [`rategate::Keyed::try_hold`].
+    pub fn try_hold(
         &self,
         key: KeyRef<'_>,
-        grant: &Grant,
-        actual: u64,
-    ) -> Result<Settled, KeyedError> {
-        self.table.settle(&self.hashed(key), grant, actual)
+        permits: u64,
+        ttl: Duration,
+    ) -> Result<Result<Hold, Denial>, KeyedError> {
+        self.table.try_hold(&self.hashed(key), permits, ttl)
     }
 
     /// Counts what a key has used already, whether it fits or not.

@@ -6,7 +6,7 @@
 //! * [`Limiter`]: a limiter of any policy behind one type, whose try is the lock-free one of its
 //!   policy where there is one;
 //! * [`Hold`]: an estimate that a limiter holds;
-//! * [`Receipt`]: the memory of a grant, so that no permit comes back twice;
+//! * [`Receipt`]: the memory of a grant, so that none ends or comes back twice;
 //! * [`Keyed`]: a table with a limit for each key, which is a text, bytes or a number;
 //! * [`Hub`]: the waits of one event loop, which notifies the loop when some have ended, and
 //!   delivers their ends in order;
@@ -51,7 +51,7 @@ pub use self::code::Code;
 pub use self::flag::Signal;
 pub use self::hub::{Begun, Ended, Hub, WaitId};
 pub use self::keyed::{Capacity, KeyRef, Keyed, Overflow};
-pub use self::limiter::{Hold, Limiter, Reservation, cancel};
+pub use self::limiter::{Hold, Limiter, Reservation, Taken, cancel};
 pub use self::load::{OpenLoop, OpenLoopError};
 pub use self::policies::Policies;
 pub use self::receipt::{Receipt, ReturnError};

@@ -8,10 +8,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rategate::adaptive::Outcome;
-use rategate::charge::{Charged, Committed, Debt, Settled};
+use rategate::charge::{Charged, Committed, Debt};
 use rategate::error::{ChargeError, Closed, ReconfigureError, TryAcquireError};
 use rategate::snapshot::SnapshotError;
-use rategate::wait::{AcquireOwned, QueueBounds};
+use rategate::wait::{AcquireHold, AcquireOwned, QueueBounds};
 use rategate::{AcquireError, AsyncLimiter, Decision, Denial, Grant, Status};
 
 use crate::clock::Clock;
@@ -47,23 +47,34 @@ pub(crate) enum Start {
     Later,
 }
 
+/// What a wait has taken.
+#[derive(Debug)]
+pub enum Taken {
+    /// Permits for good.
+    Granted(Grant),
+    /// An estimate.
+    Held(Hold),
+}
+
 /// A wait that has begun, and its end.
 pub(crate) enum Waiting {
     Owned(Pin<Box<AcquireOwned<Clock>>>),
     /// With a timeout.
     Within(Pin<Box<dyn Future<Output = Result<Grant, AcquireError>> + Send>>),
+    Hold(Pin<Box<AcquireHold<Clock>>>),
 }
 
 impl Waiting {
-    pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Result<Grant, AcquireError>> {
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Result<Taken, AcquireError>> {
         let context = &mut Context::from_waker(waker);
         match self {
-            Self::Owned(wait) => wait.as_mut().poll(context),
-            Self::Within(wait) => wait.as_mut().poll(context),
+            Self::Owned(wait) => wait.as_mut().poll(context).map_ok(Taken::Granted),
+            Self::Within(wait) => wait.as_mut().poll(context).map_ok(Taken::Granted),
+            Self::Hold(wait) => wait.as_mut().poll(context).map_ok(Taken::Held),
         }
     }
 
-    /// Returns `true` if the next poll returns an error; not with a timeout.
+    /// Returns `true` if the next poll returns an error; not with a timeout, nor for a hold.
     pub(crate) fn has_failed(&self) -> bool {
         matches!(self, Self::Owned(wait) if wait.has_failed())
     }
@@ -184,6 +195,56 @@ impl Limiter {
         }
     }
 
+    /// Holds an estimate that fits now, for a call that would wait otherwise, as
+    /// [`take_at_once`](Self::take_at_once) does.
+    ///
+    /// # Errors
+    ///
+    /// As of [`rategate::Limiter::try_hold`].
+    pub fn hold_at_once(
+        &self,
+        permits: u64,
+        ttl: Duration,
+    ) -> Result<Option<Hold>, TryAcquireError> {
+        if self.has_untaken() || self.tasks.stats().is_some() {
+            return Ok(None);
+        }
+        Ok(self.try_hold(permits, ttl)?.ok())
+    }
+
+    /// Waits until an estimate of `permits` fits, and holds it until its true cost is known, or for
+    /// `ttl` at most. Blocks the thread, or refuses at once if it would start after `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As of [`rategate::Limiter::hold_within`].
+    pub fn hold(
+        &self,
+        permits: u64,
+        ttl: Duration,
+        timeout: Option<Duration>,
+    ) -> Result<Hold, AcquireError> {
+        let limiter = self.tasks.limiter();
+        fork::within(|| match timeout {
+            Some(timeout) => limiter.hold_within(permits, ttl, timeout),
+            None => limiter.hold(permits, ttl),
+        })
+    }
+
+    /// Returns the wait of a task that goes on later for a hold.
+    pub(crate) fn wait_to_hold(
+        &self,
+        permits: u64,
+        ttl: Duration,
+        timeout: Option<Duration>,
+    ) -> Waiting {
+        let wait = match timeout {
+            Some(timeout) => self.tasks.hold_within(permits, ttl, timeout),
+            None => self.tasks.hold(permits, ttl),
+        };
+        Waiting::Hold(Box::pin(wait.provisionally()))
+    }
+
     /// Takes `permits` for the first instant at which they may start, behind all waiters, and does
     /// not wait for it: the caller does. Returns what cancels it.
     ///
@@ -259,24 +320,6 @@ impl Limiter {
     /// [`Closed`].
     pub fn waiting(&self) -> Result<u32, Closed> {
         self.tasks.waiting()
-    }
-
-    /// Brings permits of a grant back. Returns as many as the limit could prove unused.
-    ///
-    /// # Errors
-    ///
-    /// [`Closed`].
-    pub fn refund(&self, grant: &Grant, permits: u64) -> Result<u64, Closed> {
-        self.tasks.refund(grant, permits)
-    }
-
-    /// Corrects a grant to what was really used.
-    ///
-    /// # Errors
-    ///
-    /// As of [`rategate::Limiter::settle`].
-    pub fn settle(&self, grant: &Grant, actual: u64) -> Result<Settled, ChargeError> {
-        self.tasks.settle(grant, actual)
     }
 
     /// Counts what has been used already, whether it fits or not.

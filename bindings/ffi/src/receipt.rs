@@ -1,4 +1,4 @@
-//! Permits of a grant that come back, each once and to their own limiter.
+//! Grants that come back or are released, each once and by their own limiter.
 
 use std::error::Error;
 use std::fmt;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Receipt {
     /// The [id](crate::Limiter::id) of the limiter, or of the key; 0 in a copy.
     pub limiter: u64,
-    /// The permits that have come back; all there can be once the grant is settled or released.
+    /// The permits that have come back; all there can be once the grant is released.
     pub returned: u64,
 }
 
@@ -30,7 +30,7 @@ pub enum ReturnError {
         /// The permits of the grant that have not.
         left: u64,
     },
-    /// The grant has been refunded in part, settled or released.
+    /// The grant has been released.
     Ended,
 }
 
@@ -67,7 +67,7 @@ impl Receipt {
         Ok(back)
     }
 
-    /// Settles or releases a whole grant, by a call that does.
+    /// Releases a whole grant, by a call that does.
     ///
     /// # Errors
     ///
@@ -112,7 +112,7 @@ impl fmt::Display for ReturnError {
                  comes back once"
             ),
             Self::Ended => f.write_str(
-                "the grant has been refunded, settled or released; it is settled or released once",
+                "the grant has been released; it is released once",
             ),
         }
     }

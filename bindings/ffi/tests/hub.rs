@@ -9,8 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rategate::wait::QueueBounds;
-use rategate::{AcquireError, ManualClock};
-use rategate_ffi::{Begun, Capacity, Clock, Ended, Hub, KeyRef, Keyed, Limiter, Policies, WaitId};
+use rategate::{AcquireError, Grant, ManualClock};
+use rategate_ffi::{
+    Begun, Capacity, Clock, Ended, Hub, KeyRef, Keyed, Limiter, Policies, Taken, WaitId,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -47,14 +49,14 @@ impl Loop {
     fn begin(&self, limiter: &Limiter) -> WaitId {
         match self.hub.begin(limiter, 1, None).unwrap() {
             Begun::Waits(id) => id,
-            Begun::Granted(grant) => panic!("{grant:?}"),
+            Begun::Taken(grant) => panic!("{grant:?}"),
         }
     }
 
     /// Runs the callers on the list, once the loop was notified. Returns those that were granted.
     fn granted(&self) -> Vec<WaitId> {
         if self.notified.swap(0, Ordering::SeqCst) == 0 {
-            assert_eq!(self.hub.next(), None, "without a notification");
+            assert!(self.hub.next().is_none(), "without a notification");
         }
         from_fn(|| self.hub.next()).map(|ended| ended.end.map(|_| ended.wait).unwrap()).collect()
     }
@@ -72,12 +74,20 @@ impl Loop {
     }
 }
 
+/// Returns the permits of a wait that does not hold an estimate.
+fn grant_of(taken: Taken) -> Grant {
+    match taken {
+        Taken::Granted(grant) => grant,
+        Taken::Held(held) => panic!("{held:?}"),
+    }
+}
+
 #[test]
 fn permits_that_are_free_need_no_wait() {
     let at = Loop::new();
     let limiter = at.limiter("2/s");
     for _ in 0..2 {
-        assert!(matches!(at.hub.begin(&limiter, 1, None), Ok(Begun::Granted(_))));
+        assert!(matches!(at.hub.begin(&limiter, 1, None), Ok(Begun::Taken(_))));
     }
     assert_eq!(at.hub.waiting(), 0);
     at.begin(&limiter);
@@ -140,7 +150,7 @@ fn permits_count_from_when_their_caller_runs() {
     let mut starts = Vec::new();
     for id in &ids[..2] {
         at.clock.advance(Duration::from_millis(3));
-        let grant = at.hub.collect(*id).unwrap().unwrap();
+        let grant = grant_of(at.hub.collect(*id).unwrap().unwrap());
         assert_eq!(grant.released_at(), at.clock.now());
         starts.push(at.clock.now());
     }
@@ -161,21 +171,21 @@ fn a_caller_that_goes_on_later_takes_what_is_free_then() {
         let limiter = at.limiter(text);
         let ids = [(); 3].map(|()| match at.hub.begin_later(&limiter, 1, None).unwrap() {
             Begun::Waits(id) => id,
-            Begun::Granted(grant) => panic!("{grant:?}"),
+            Begun::Taken(grant) => panic!("{grant:?}"),
         });
         assert_eq!((limiter.waiting(), limiter.remaining()), (Ok(3), Ok(0)), "{text}");
         assert!(!limiter.try_acquire(1).unwrap().is_granted());
         at.clock.advance(Duration::from_millis(7));
         for id in &ids[..2] {
             let ended = at.hub.next().unwrap();
-            let end = (ended.wait, ended.end.unwrap().released_at());
+            let end = (ended.wait, grant_of(ended.end.unwrap()).released_at());
             assert_eq!(end, (*id, at.clock.now()), "{text}");
         }
-        assert_eq!(at.hub.next(), None);
+        assert!(at.hub.next().is_none());
         assert_eq!(at.notified.load(Ordering::SeqCst), 0, "the loop looks anyway");
         at.clock.advance(SECOND);
         assert_eq!(at.granted(), [ids[2]], "{text}");
-        assert!(matches!(at.hub.begin_later(&limiter, 0, None), Ok(Begun::Granted(_))));
+        assert!(matches!(at.hub.begin_later(&limiter, 0, None), Ok(Begun::Taken(_))));
     }
 }
 
@@ -191,7 +201,7 @@ fn no_caller_goes_on_before_an_earlier_one() {
     at.clock.advance(3 * SECOND);
     assert!(limiter.has_untaken());
     let second = at.begin(&limiter);
-    assert!(matches!(at.hub.begin(&other, 1, None), Ok(Begun::Granted(_))));
+    assert!(matches!(at.hub.begin(&other, 1, None), Ok(Begun::Taken(_))));
     assert_eq!(at.woken(), [first, second]);
     let third = at.begin(&limiter);
     assert!(at.runs(first));
@@ -202,7 +212,7 @@ fn no_caller_goes_on_before_an_earlier_one() {
     assert!(at.runs(third));
     assert!(!limiter.has_untaken());
     at.clock.advance(SECOND);
-    assert!(matches!(at.hub.begin(&limiter, 1, None), Ok(Begun::Granted(_))));
+    assert!(matches!(at.hub.begin(&limiter, 1, None), Ok(Begun::Taken(_))));
 }
 
 /// A table makes a limiter for each handle of a key, and all of one key are one to a loop: also
@@ -320,7 +330,7 @@ fn permits_in_flight_come_back_from_a_caller_that_leaves() {
     let at = Loop::new();
     let policy = rategate::AnyPolicy::from(rategate::Concurrency::new(1));
     let limiter = Limiter::new(&policy.into(), Clock::Manual(at.clock.clone()));
-    assert!(matches!(at.hub.begin(&limiter, 1, None), Ok(Begun::Granted(_))));
+    assert!(matches!(at.hub.begin(&limiter, 1, None), Ok(Begun::Taken(_))));
     let [first, second] = [(); 2].map(|()| at.begin(&limiter));
     assert_eq!(at.woken(), []);
     assert_eq!(limiter.release(1), Ok(true));
@@ -340,7 +350,7 @@ fn a_start_past_the_timeout_is_refused_at_once() {
     assert!(matches!(at.hub.begin(&limiter, 1, Some(SECOND)), Ok(Begun::Waits(_))));
     assert!(matches!(at.hub.begin(&limiter, 2, None), Err(AcquireError::ExceedsCapacity(_))));
     limiter.bound_queue(QueueBounds::new(1)).unwrap();
-    assert_eq!(at.hub.begin(&limiter, 1, None), Err(AcquireError::QueueFull));
+    assert!(matches!(at.hub.begin(&limiter, 1, None), Err(AcquireError::QueueFull)));
     assert_eq!(at.hub.waiting(), 1);
 }
 
@@ -351,12 +361,12 @@ fn a_call_that_does_not_wait_hides_no_end() {
     let limiter = at.limiter("1/s");
     assert!(limiter.try_acquire(1).unwrap().is_granted());
     for permits in [2, 0] {
-        let waits = at.hub.begin_later(&limiter, 1, None).unwrap();
-        assert_eq!(at.hub.next(), None);
+        let Begun::Waits(waits) = at.hub.begin_later(&limiter, 1, None).unwrap() else { panic!() };
+        assert!(at.hub.next().is_none());
         let begun = at.hub.begin_later(&limiter, permits, None);
         assert!(!matches!(begun, Ok(Begun::Waits(_))), "{begun:?}");
         at.clock.advance(SECOND);
-        assert_eq!(at.granted().into_iter().map(Begun::Waits).collect::<Vec<_>>(), [waits]);
+        assert_eq!(at.granted(), [waits]);
     }
 }
 
@@ -369,11 +379,11 @@ fn closing_ends_all_waits() {
     limiter.close();
     assert_eq!(at.woken(), ids);
     for id in ids {
-        assert_eq!(at.hub.collect(id), Some(Err(AcquireError::Closed)));
+        assert!(matches!(at.hub.collect(id), Some(Err(AcquireError::Closed))));
     }
     assert_eq!(at.hub.waiting(), 0);
     assert!(!limiter.has_untaken());
-    assert_eq!(at.hub.begin(&limiter, 1, None), Err(AcquireError::Closed));
+    assert!(matches!(at.hub.begin(&limiter, 1, None), Err(AcquireError::Closed)));
 }
 
 #[test]
@@ -410,7 +420,7 @@ fn loops_and_threads_share_one_line() {
                 let mut left: Vec<_> = (0..EACH)
                     .filter_map(|_| match hub.begin(&limiter, 1, None).unwrap() {
                         Begun::Waits(id) => Some(id),
-                        Begun::Granted(_) => None,
+                        Begun::Taken(_) => None,
                     })
                     .collect();
                 left.reverse();
@@ -418,7 +428,8 @@ fn loops_and_threads_share_one_line() {
                     signal.wait().unwrap();
                     signal.lower();
                     while let Some(Ended { wait: id, end, .. }) = hub.next() {
-                        assert!(end.unwrap().released_at() >= end.unwrap().promised_at());
+                        let grant = grant_of(end.unwrap());
+                        assert!(grant.released_at() >= grant.promised_at());
                         assert_eq!(Some(id), left.pop(), "in order");
                     }
                 }
@@ -494,4 +505,37 @@ fn callers_go_on_in_order_whichever_thread_wakes_them() {
         }
         assert_eq!(order, ids);
     }
+}
+
+/// A hold begins as its caller runs, at its place in line, and comes back to the callers behind it.
+#[test]
+fn callers_wait_to_hold_what_they_will_use() {
+    let at = Loop::new();
+    let limiter = at.limiter("10/s");
+    let first = limiter.try_hold(8, SECOND * 60).unwrap().unwrap();
+    let begin = |permits, timeout| {
+        at.hub.begin_hold(&limiter, permits, SECOND * 5, timeout).map(|begun| match begun {
+            Begun::Waits(id) => id,
+            Begun::Taken(taken) => panic!("{taken:?}"),
+        })
+    };
+    let (second, third) = (begin(6, None).unwrap(), begin(4, None).unwrap());
+    assert!(matches!(begin(1, Some(Duration::ZERO)), Err(AcquireError::TooLong(_))));
+    first.commit(3).unwrap();
+    at.clock.advance(Duration::from_millis(7));
+    let held = |id| match at.hub.collect(id) {
+        Some(Ok(Taken::Held(held))) => Some(held),
+        None => None,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(at.woken(), [second]);
+    let of_second = held(second).unwrap();
+    assert_eq!(of_second.ends_at(), Duration::from_millis(5_007));
+    assert!(held(third).is_none(), "1.07 are left");
+    of_second.commit(2).unwrap();
+    assert_eq!(at.woken(), [third]);
+    held(third).unwrap().cancel();
+    assert_eq!((limiter.remaining(), at.hub.waiting()), (Ok(5), 0));
+    assert!(at.hub.cancel(begin(6, None).unwrap()));
+    assert_eq!(limiter.remaining(), Ok(5));
 }

@@ -15,6 +15,7 @@ use rategate::snapshot::{Record, SnapshotReader, SnapshotWriter};
 use rategate::{AnyPolicy, Grant, ManualClock};
 use rategate_ffi::{
     Begun, Capacity, Clock, Hub, KeyRef, Keyed, Limiter, Policies, RestoreError, SnapshotError,
+    Taken,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -88,15 +89,19 @@ fn use_once(limiter: &Limiter, random: &mut Rng) -> String {
             Err(denial) => format!("{denial:?}"),
         },
         _ => match limiter.try_acquire(random.u64(1..3)) {
-            Ok(decision) if random.bool() && decision.is_granted() => {
-                let grant = decision.granted().unwrap();
-                format!("{} {:?}", shown(&grant), limiter.refund(&grant, 1))
-            }
             Ok(decision) => {
                 decision.granted().map_or_else(|| format!("{decision:?}"), |grant| shown(&grant))
             }
             Err(error) => error.to_string(),
         },
+    }
+}
+
+/// Returns the permits of a wait that does not hold an estimate.
+fn grant_of(taken: Taken) -> Grant {
+    match taken {
+        Taken::Granted(grant) => grant,
+        Taken::Held(held) => panic!("{held:?}"),
     }
 }
 
@@ -274,10 +279,10 @@ fn callers_wait_on_a_clock_that_continues() {
     let first = match hub.begin(&restored, 1, None).unwrap() {
         Begun::Waits(_) => {
             wakes.recv_timeout(Duration::from_secs(20)).unwrap();
-            hub.next().unwrap().end.unwrap()
+            grant_of(hub.next().unwrap().end.unwrap())
         }
         // The thread was stopped for so long that it has nothing to wait for.
-        Begun::Granted(grant) => grant,
+        Begun::Taken(taken) => grant_of(taken),
     };
     let second = restored.acquire(1, None).unwrap();
     let gap = Duration::from_millis(200);

@@ -20,7 +20,7 @@ use rategate::charge::{Committed, Debt, Settled};
 use rategate::error::ChargeError;
 use rategate::wait::{QueueBounds, WhenFull};
 use rategate::{AcquireError, Decision, Grant, ManualClock, TryAcquireError};
-use rategate_ffi::{Begun, Clock, Hub, Limiter, Policies, WaitId};
+use rategate_ffi::{Begun, Clock, Hub, Limiter, Policies, Taken, WaitId};
 use rategate_testkit::player::{LeftOut, random, tape};
 use rategate_testkit::scenario::Scenario;
 use rategate_testkit::suite;
@@ -187,7 +187,7 @@ impl<'t> Player<'t> {
         let was_notified = self.has_ended.swap(false, Ordering::SeqCst);
         while let Some(ended) = self.hub.next() {
             assert!(was_notified || self.goes_on_later, "{ended:?}");
-            self.ended.push_back((ended.wait, ended.end));
+            self.ended.push_back((ended.wait, ended.end.map(grant_of)));
         }
     }
 
@@ -232,13 +232,15 @@ impl<'t> Player<'t> {
                     // A caller that goes on later runs before the next line.
                     match runs.then(|| self.hub.collect(id)).flatten() {
                         Some(end) => {
+                            let end = end.map(grant_of);
                             self.grants.extend(end.as_ref().ok().map(|grant| (step, *grant)));
                             words_of(&end)
                         }
                         None => "waiting".to_owned(),
                     }
                 }
-                Ok(Begun::Granted(grant)) => {
+                Ok(Begun::Taken(taken)) => {
+                    let grant = grant_of(taken);
                     self.grants.insert(step, grant);
                     granted(&grant)
                 }
@@ -373,6 +375,14 @@ fn after(outcome: &str, retry_after: Option<Duration>) -> String {
         write!(words, " retry_after={}", wait.as_nanos()).unwrap();
     }
     words
+}
+
+/// Returns the permits of a wait that does not hold an estimate.
+fn grant_of(taken: Taken) -> Grant {
+    match taken {
+        Taken::Granted(grant) => grant,
+        Taken::Held(held) => panic!("{held:?}"),
+    }
 }
 
 fn settled(settled: Settled) -> String {

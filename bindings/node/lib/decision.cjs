@@ -6,6 +6,9 @@ const { call, milliseconds } = require('./errors.cjs')
 const { Grant } = require('./grant.cjs')
 const { plain } = require('./show.cjs')
 
+/** The time of a hold that does not end by itself. */
+const FOREVER = `${2n ** 64n - 1n}ns`
+
 class Decision {
   constructor (grant, retryAfterNs, remaining, resetAfterNs) {
     this.granted = grant !== null
@@ -84,4 +87,4 @@ function retryAfterOf (answer, peekNs) {
   return answer >= -Number.MAX_SAFE_INTEGER ? BigInt(-answer) : peekNs()
 }
 
-module.exports = { Decision, Hold, Reservation, retryAfterOf }
+module.exports = { Decision, FOREVER, Hold, Reservation, retryAfterOf }

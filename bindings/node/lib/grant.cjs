@@ -19,9 +19,7 @@ const GRANTS_OF_ARRAY = 32
 let array
 let used = GRANTS_OF_ARRAY
 
-/** Brings back permits of a grant, each once, by a call that returns how many came back. */
-let refunded
-/** Settles or releases a whole grant, once, by a call that does. */
+/** Releases a grant, once, by a call that does. */
 let ended
 
 class Grant {
@@ -31,8 +29,7 @@ class Grant {
   /** The id of its limiter, or of its table and then the key. */
   #limiter
   #key
-  /** The permits that have come back; all there can be once it is settled or released. */
-  #returned = 0
+  #isReleased = false
 
   static {
     const wordsOf = (grant) => grant.#words.subarray(grant.#at, grant.#at + RESET_AFTER)
@@ -44,21 +41,11 @@ class Grant {
         throw new RangeError(OTHER_LIMITER)
       }
     }
-    refunded = (grant, limiter, key, permits, refund) => {
-      check(grant, limiter, key)
-      const left = Math.max(grant.permits - grant.#returned, 0)
-      if (permits > left) throw new RangeError(notLeft(permits, left))
-      const back = call(() => refund(wordsOf(grant)))
-      grant.#returned += back
-      return back
-    }
     ended = (grant, limiter, key, end) => {
       check(grant, limiter, key)
-      if (grant.#returned > 0) {
-        throw new RangeError('the grant has been refunded, settled or released; it is settled or released once')
-      }
+      if (grant.#isReleased) throw new RangeError('the grant has been released; it is released once')
       const result = call(() => end(wordsOf(grant)))
-      grant.#returned = Infinity
+      grant.#isReleased = true
       return result
     }
   }
@@ -126,4 +113,4 @@ function lastMoreAfter () {
   return ns >= 0 ? ns / 1e6 : null
 }
 
-module.exports = { Grant, OTHER_LIMITER, ended, lastGrant, lastMoreAfter, lastNumbers, notLeft, refunded, scratch }
+module.exports = { Grant, OTHER_LIMITER, ended, lastGrant, lastMoreAfter, lastNumbers, notLeft, scratch }

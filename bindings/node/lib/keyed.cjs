@@ -1,11 +1,11 @@
 // A limit for each key.
 'use strict'
 
-const { attached, limitsOf, optionsOf, permitsOf } = require('./arguments.cjs')
+const { attached, limitsOf, optionsOf, permitsOf, spanNs } = require('./arguments.cjs')
 const { nativeOf } = require('./clock.cjs')
-const { Decision, retryAfterOf } = require('./decision.cjs')
+const { Decision, Hold, retryAfterOf } = require('./decision.cjs')
 const { call, milliseconds } = require('./errors.cjs')
-const { Grant, lastGrant, lastNumbers, refunded, scratch } = require('./grant.cjs')
+const { Grant, lastGrant, lastNumbers, scratch } = require('./grant.cjs')
 const { Limiter, Made } = require('./limiter.cjs')
 const native = require('./native.cjs')
 const { show, showsItsGetters } = require('./show.cjs')
@@ -93,9 +93,9 @@ class Keyed {
     return call(() => this.#native.remaining(keyOf(key)))
   }
 
-  refund (key, grant, permits = grant?.permits) {
-    const [text, number] = [keyOf(key), permitsOf(permits)]
-    return refunded(grant, this.#id, text, number, (words) => this.#native.refund(text, words, number))
+  tryHold (key, permits, ttl) {
+    const [text, number, ttlNs] = [keyOf(key), permitsOf(permits), spanNs(ttl, 'ttl')]
+    return new Hold(call(() => this.#native.tryHold(text, number, ttlNs)))
   }
 
   reset (key) {

@@ -17,7 +17,7 @@ const {
 const { nativeOf } = require('./clock.cjs')
 const { Decision, Hold, Reservation, retryAfterOf } = require('./decision.cjs')
 const { Closed, call, milliseconds } = require('./errors.cjs')
-const { Grant, ended, lastGrant, lastNumbers, refunded, scratch } = require('./grant.cjs')
+const { Grant, ended, lastGrant, lastNumbers, scratch } = require('./grant.cjs')
 const { Local } = require('./local.cjs')
 const native = require('./native.cjs')
 const { show, showsItsGetters } = require('./show.cjs')
@@ -219,18 +219,19 @@ class Limiter {
     return new Hold(call(() => this.#native.tryHold(number, ttlNs)))
   }
 
+  hold (permits, ttl, options) {
+    return new Promise((resolve, reject) => {
+      attached(this, 'hold')
+      const number = permitsOf(permits)
+      const ttlNs = spanNs(ttl, 'ttl')
+      const { signal, timeout } = optionsOf(options, ['signal', 'timeout'])
+      const timeoutNs = optionalSpanNs(timeout, 'timeout')
+      this.#waits.begin(number, timeoutNs, signalOf(signal), resolve, reject, ttlNs)
+    })
+  }
+
   local (batch = 64) {
     return new Local(this, batch)
-  }
-
-  refund (grant, permits = grant?.permits) {
-    const number = permitsOf(permits)
-    return refunded(grant, this.#id, this.#key, number, (words) => this.#native.refund(words, number))
-  }
-
-  settle (grant, actual) {
-    const number = permitsOf(actual)
-    return ended(grant, this.#id, this.#key, (words) => this.#native.settle(words, number))
   }
 
   charge (permits) {

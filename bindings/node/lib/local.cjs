@@ -2,13 +2,16 @@
 'use strict'
 
 const { permitsOf } = require('./arguments.cjs')
+const { FOREVER } = require('./decision.cjs')
+const { Closed, TooLong } = require('./errors.cjs')
 const { showsItsGetters } = require('./show.cjs')
 
 class Local {
   #limiter
   #batch
   #left = 0
-  #grant
+  /** The hold of the batch. */
+  #held
 
   constructor (limiter, batch) {
     this.#batch = permitsOf(batch)
@@ -32,18 +35,43 @@ class Local {
 
   /** Returns what is left of the batch to the limiter. */
   close () {
-    const left = this.#left
+    const used = this.#batch - this.#left
     this.#left = 0
-    if (left > 0 && !this.#limiter.closed) this.#limiter.refund(this.#grant, left)
+    this.#end(used)
+  }
+
+  #hold () {
+    // An error costs far more than a look.
+    if (this.#limiter.peek(this.#batch) !== 0) return undefined
+    try {
+      return this.#limiter.tryHold(this.#batch, FOREVER)
+    } catch (error) {
+      // Another thread came first.
+      if (error instanceof TooLong) return undefined
+      throw error
+    }
+  }
+
+  #end (used) {
+    const held = this.#held
+    this.#held = undefined
+    try {
+      held?.commit(used)
+    } catch (error) {
+      // A closed limiter counts nothing.
+      if (!(error instanceof Closed)) throw error
+    }
   }
 
   #draw (permits) {
     if (permits <= this.#batch) {
-      const { grant } = this.#limiter.check(this.#batch)
-      if (grant) {
-        // Less than the batch, because less than `permits` was left: all of it is of this grant.
+      const held = this.#hold()
+      if (held) {
+        // All that was left is used.
+        this.#end(this.#batch)
+        this.#held = held
+        // Less than the batch, because less than `permits` was left: all of it is of this hold.
         this.#left += this.#batch - permits
-        this.#grant = grant
         return true
       }
     }

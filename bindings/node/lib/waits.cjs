@@ -9,6 +9,7 @@ const { nextTick } = require('node:process')
 const { setImmediate, setInterval } = require('node:timers')
 
 const { onAbort } = require('./abort.cjs')
+const { Hold } = require('./decision.cjs')
 const { typed } = require('./errors.cjs')
 const { Grant, lastGrant, scratch } = require('./grant.cjs')
 const native = require('./native.cjs')
@@ -50,8 +51,8 @@ class Waits {
     this.#keeps = keeps
   }
 
-  /** Takes permits or waits for them, and calls one of the functions, now or later. */
-  begin (permits, timeoutNs, signal, resolve, reject) {
+  /** Takes permits, or holds them for a time, now or later, and calls one of the functions then. */
+  begin (permits, timeoutNs, signal, resolve, reject, ttlNs) {
     if (signal?.aborted) return reject(signal.reason)
     if (hub === undefined) {
       hub = new native.Hub(look)
@@ -59,13 +60,15 @@ class Waits {
       addSource(endOfHub)
     }
     this.#begin ??= hub.fastBegin(this.#limiter, scratch.buffer)
-    let begun = timeoutNs === undefined ? this.#begin(permits) : NaN
+    let begun = timeoutNs === undefined && ttlNs === undefined ? this.#begin(permits) : NaN
     if (begun === 0) return resolve(lastGrant(this.#id, this.#key))
     try {
-      if (Number.isNaN(begun)) begun = hub.begin(this.#limiter, permits, timeoutNs)
+      if (ttlNs !== undefined) begun = hub.beginHold(this.#limiter, permits, ttlNs, timeoutNs)
+      else if (Number.isNaN(begun)) begun = hub.begin(this.#limiter, permits, timeoutNs)
     } catch (error) {
       return reject(typed(error))
     }
+    if (begun === 0) return resolve(new Hold(hub.held()))
     if (typeof begun !== 'number') return resolve(new Grant(begun, this.#id, this.#key))
     const wait = { resolve, reject, waits: this, offAbort: undefined }
     if (signal) {
@@ -136,7 +139,11 @@ function endOfHub () {
   const wait = waits.get(Math.abs(id))
   end(Math.abs(id), wait)
   if (id > 0) wait.resolve(wait.waits.lastGrant())
-  else wait.reject(typed(hub.failure()))
+  else {
+    const failure = hub.failure()
+    if (failure) wait.reject(typed(failure))
+    else wait.resolve(new Hold(hub.held()))
+  }
   return true
 }
 

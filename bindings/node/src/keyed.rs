@@ -6,10 +6,11 @@ use napi_derive::napi;
 use rategate_ffi::{Capacity, KeyRef, Overflow};
 
 use crate::clock::{self, ManualClock};
-use crate::failure::{Result, failed, of_node};
-use crate::grant::{granted, of_words};
+use crate::failure::{Failure, Result, failed, of_node};
+use crate::grant::granted;
+use crate::hold::Hold;
 use crate::limiter::Limiter;
-use crate::number::{double, ns, permits, whole};
+use crate::number::{double, duration, ns, permits, whole};
 use crate::policies::{self, Table};
 use crate::raw;
 
@@ -95,11 +96,12 @@ impl Keyed {
     }
 
     #[napi(catch_unwind)]
-    pub fn refund(&self, key: String, grant: BigUint64Array, number: f64) -> Result<f64> {
-        self.0
-            .refund(KeyRef::Bytes(key.as_bytes()), &of_words(&grant)?, permits(number)?)
-            .map(double)
-            .map_err(failed)
+    pub fn try_hold(&self, key: String, number: f64, ttl: BigInt) -> Result<Hold> {
+        let key = KeyRef::Bytes(key.as_bytes());
+        match self.0.try_hold(key, permits(number)?, duration(&ttl)?).map_err(failed)? {
+            Ok(held) => Ok(Hold::new(held)),
+            Err(denial) => Err(Failure::of_denial(number, denial.retry_after()).thrown()),
+        }
     }
 
     #[napi(catch_unwind)]

@@ -154,17 +154,6 @@ impl Limiter {
     }
 
     #[napi(catch_unwind)]
-    pub fn refund(&self, grant: BigUint64Array, number: f64) -> Result<f64> {
-        self.0.refund(&of_words(&grant)?, permits(number)?).map(double).map_err(failed)
-    }
-
-    #[napi(catch_unwind)]
-    pub fn settle(&self, grant: BigUint64Array, actual: f64) -> Result<Corrected> {
-        let settled = self.0.settle(&of_words(&grant)?, permits(actual)?);
-        settled.map(Into::into).map_err(failed)
-    }
-
-    #[napi(catch_unwind)]
     pub fn charge(&self, number: f64) -> Result<Charged> {
         self.0.charge(permits(number)?).map(Into::into).map_err(failed)
     }

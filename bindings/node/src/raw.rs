@@ -18,16 +18,17 @@
 use std::ffi::{CStr, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use napi::bindgen_prelude::{FromNapiValue, JsValue, Unknown};
 use napi::{Env, Result, check_status, sys};
-use rategate::{AcquireError, Decision, Grant};
+use rategate::{Decision, Grant};
 use rategate_core::span::whole_ns;
-use rategate_ffi::{Begun, Ended, Hub, KeyRef, Keyed, Limiter, Replies, WaitId};
+use rategate_ffi::{Begun, Ended, Hub, KeyRef, Keyed, Limiter, Replies, Taken, WaitId};
 
 use crate::grant::{MORE_AFTER, REMAINING, RESET_AFTER, to_words};
+use crate::hub::LastEnd;
 use crate::number::{double, whole};
 use crate::store::{self, Last};
 
@@ -80,10 +81,10 @@ pub(crate) fn begin_function<'env>(
 pub(crate) fn next_function<'env>(
     env: &'env Env,
     hub: Arc<Hub>,
-    error: Arc<Mutex<Option<AcquireError>>>,
+    last: LastEnd,
     words: Unknown,
 ) -> Result<Unknown<'env>> {
-    function(env, c"next", Next(hub, error), Some(words))
+    function(env, c"next", Next(hub, last), Some(words))
 }
 
 /// Returns a function that ends the next call of a store whose reply has come: 0 for none, its id
@@ -145,7 +146,7 @@ struct Try(Limiter);
 struct Check(Limiter);
 struct Pass(Limiter);
 struct Begin(Arc<Hub>, Limiter);
-struct Next(Arc<Hub>, Arc<Mutex<Option<AcquireError>>>);
+struct Next(Arc<Hub>, LastEnd);
 struct NextReply(Arc<Replies<(store::Ended, bool)>>, Last);
 struct Peek(Limiter);
 struct TryKey(Keyed);
@@ -184,10 +185,11 @@ impl Answer for Pass {
 impl Answer for Begin {
     fn answer(&self, arguments: &Arguments, words: &Words) -> Option<f64> {
         Some(match self.0.begin_later(&self.1, arguments.permits(0)?, None).ok()? {
-            Begun::Granted(grant) => {
+            Begun::Taken(Taken::Granted(grant)) => {
                 words.write(0, &to_words(&grant));
                 0.0
             }
+            Begun::Taken(Taken::Held(_)) => return None,
             Begun::Waits(WaitId(id)) => double(id),
         })
     }
@@ -196,12 +198,16 @@ impl Answer for Begin {
 impl Answer for Next {
     fn answer(&self, _arguments: &Arguments, words: &Words) -> Option<f64> {
         Some(match self.0.next() {
-            Some(Ended { wait: WaitId(id), end: Ok(grant) }) => {
+            Some(Ended { wait: WaitId(id), end: Ok(Taken::Granted(grant)) }) => {
                 words.write(0, &to_words(&grant));
                 double(id)
             }
+            Some(Ended { wait: WaitId(id), end: Ok(Taken::Held(held)) }) => {
+                self.1.set(Ok(held));
+                -double(id)
+            }
             Some(Ended { wait: WaitId(id), end: Err(error) }) => {
-                *self.1.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                self.1.set(Err(error));
                 -double(id)
             }
             None => 0.0,

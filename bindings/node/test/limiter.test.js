@@ -94,21 +94,42 @@ test('tables of a policy are objects', () => {
   assert.throws(() => on({ policy: 'two-timeline', rate: '1000/s', mode: null }), TypeError)
 })
 
-test('refunds, corrections and charges change what is left', () => {
-  const { clock, limiter } = on('10/s burst 10', { maxDebt: '0.5s' })
-  const { grant, remaining } = limiter.check(6)
-  assert.deepEqual([remaining, grant.remaining, grant.permits, grant.waitNs], [4, 4, 6, 0n])
-  assert.equal(limiter.refund(grant, 2), 2)
-  assert.equal(limiter.remaining, 6)
-  assert.deepEqual(limiter.settle(limiter.check(2).grant, 3), { refunded: 0, charged: 1, forgiven: 0 })
+test('corrections and charges change what is left', async () => {
+  const { limiter } = on('10/s burst 10', { maxDebt: '0.5s' })
+  const { grant, remaining } = limiter.check(4)
+  assert.deepEqual([remaining, grant.remaining, grant.permits, grant.waitNs], [6, 6, 4, 0n])
+  assert.deepEqual(limiter.tryHold(2, '1min').commit(3), { refunded: 0, charged: 1, forgiven: 0 })
   assert.equal(limiter.remaining, 3)
-  assert.deepEqual(limiter.settle(limiter.check(3).grant, 1), { refunded: 2, charged: 0, forgiven: 0 })
+  const held = await limiter.hold(3, '1min')
+  assert.deepEqual(held.commit(1), { refunded: 2, charged: 0, forgiven: 0 })
   assert.deepEqual(limiter.charge(100), { booked: 7, forgiven: 93, debt: 5 })
   assert.equal(limiter.peek(), 600)
   assert.equal(limiter.reset(), true)
   assert.equal(limiter.remaining, 10)
-  clock.advance(1)
-  assert.equal(limiter.refund(limiter.check(1).grant), 1)
+})
+
+test('holds are waited for in line, may be given up, and have a deadline', async () => {
+  const { clock, limiter } = on('10/s burst 10')
+  const first = await limiter.hold(10, '1min')
+  await assert.rejects(limiter.hold(6, '1min', { timeout: 599 }), TooLong)
+  const control = new AbortController()
+  const gone = limiter.hold(6, '1min', { signal: control.signal })
+  const second = limiter.hold(5, '1min')
+  const third = limiter.acquire(4)
+  assert.equal(limiter.waiting, 3)
+  control.abort()
+  await assert.rejects(gone, { name: 'AbortError' })
+  clock.advance('50ms')
+  first.commit(2)
+  const held = await second
+  assert.deepEqual([held.permits, held.endsAtNs, limiter.waiting], [5, 60_050_000_000n, 1])
+  held.cancel()
+  assert.equal((await third).permits, 4)
+  assert.equal((await limiter.hold(0, 1)).permits, 0)
+  await assert.rejects(limiter.hold(11, '1min'), ExceedsCapacity)
+  await assert.rejects(limiter.hold(1), TypeError)
+  limiter.close()
+  await assert.rejects(limiter.hold(1, 1), { code: 'CLOSED' })
 })
 
 test('a key that is a number or a bigint is its text', () => {
@@ -183,45 +204,32 @@ test('numbers of a policy that are none are named', () => {
   }
 })
 
-test('a grant comes back once, and to its limiter', async () => {
+test('a grant is released once, and by its limiter', async () => {
   const { clock, limiter } = on('10/s burst 20')
   const { limiter: other } = on('10/s burst 20')
-  const { grant } = limiter.check(4)
-  assert.equal(limiter.refund(grant, 3), 3)
-  const twice = (message) => ({ name: 'RangeError', message })
-  assert.throws(() => limiter.refund(grant, 2), twice(/2 permits of the grant cannot come back: 1 are left/))
-  assert.throws(() => limiter.settle(grant, 4), twice(/settled or released once/))
-  assert.equal(limiter.refund(grant, 1), 1)
-  assert.throws(() => limiter.refund(grant, 1), twice(/0 are left/))
-
+  const refused = (message) => ({ name: 'RangeError', message })
   assert.ok(limiter.tryAcquire(20))
   const wait = limiter.acquire()
   clock.advance(2000)
   const keyed = new Keyed('10/s', { clock })
   const foreign = [await wait, await limiter.acquire(), limiter.reserve().keep(), keyed.check('a').grant]
   for (const grant of foreign) {
-    assert.throws(() => other.refund(grant), twice(/another limiter or key/))
-    assert.throws(() => other.settle(grant, 0), twice(/another limiter or key/))
-    assert.throws(() => keyed.refund('b', grant), twice(/another limiter or key/))
+    for (const wrong of [other, keyed.limiter('b')]) {
+      assert.throws(() => wrong.releaseWithOutcome(grant, 'served'), refused(/another limiter or key/))
+    }
   }
   // A key has one limiter, however it is called.
-  assert.equal(keyed.limiter('a').refund(foreign[3]), 1)
-  assert.equal(keyed.refund(7, keyed.limiter('7').check(2).grant), 2)
-
-  const used = limiter.check(2).grant
-  assert.equal(limiter.settle(used, 1).refunded, 1)
-  assert.throws(() => limiter.settle(used, 0), twice(/settled or released once/))
-  assert.throws(() => limiter.refund(used), twice(/0 are left/))
+  assert.equal(keyed.limiter('a').releaseWithOutcome(foreign[3], 'served'), false)
   const { limiter: flights } = on({ policy: 'adaptive', ceiling: 4, first: 2 })
   const flight = flights.check().grant
   assert.ok(flights.releaseWithOutcome(flight, 'served'))
-  assert.throws(() => flights.releaseWithOutcome(flight, 'served'), twice(/settled or released once/))
-  const [one, same] = [1, 2].map(() => new Limiter('9/s', { shared: 'a grant comes back' }))
-  assert.equal(same.refund(one.check().grant), 1)
+  assert.throws(() => flights.releaseWithOutcome(flight, 'served'), refused(/released once/))
+  const [one, same] = [1, 2].map(() => new Limiter('9/s', { shared: 'a grant is released' }))
+  assert.equal(same.releaseWithOutcome(one.check().grant, 'served'), false)
   one.close()
 })
 
-test('grants keep their numbers and come back, however many are made', async () => {
+test('grants keep their numbers, however many are made', async () => {
   const { limiter } = on('5000 per any second')
   const grants = []
   for (let at = 0; at < 100; at++) grants.push(at % 2 ? await limiter.acquire(at) : limiter.check(at).grant)
@@ -230,8 +238,6 @@ test('grants keep their numbers and come back, however many are made', async () 
     remaining -= at
     assert.deepEqual([grant.permits, grant.remaining], [at, remaining])
   }
-  for (const [at, grant] of [...grants.entries()].reverse()) assert.equal(limiter.refund(grant), at)
-  assert.equal(limiter.remaining, 5000)
 })
 
 test('an estimate is held until its cost is known', () => {
@@ -363,7 +369,9 @@ test('each key has its own limit', async () => {
   clock.advance(500)
   await clock.settle()
   assert.deepEqual(ends, ['b', 'a'])
-  assert.equal(keyed.refund('c', keyed.check('c', 2).grant), 2)
+  assert.equal(keyed.tryHold('c', 2, '1min').commit(1).refunded, 1)
+  assert.throws(() => keyed.tryHold('c', 2, '1min'), TooLong)
+  assert.throws(() => keyed.tryHold({}, 2, '1min'), TypeError)
   keyed.reconfigure('4/s')
   assert.equal(keyed.remaining('d'), 4)
   assert.throws(() => new Keyed('2/s; 3/min'), /several limits/)
@@ -396,7 +404,6 @@ test('errors of a limit are of one family and say what would be accepted', async
 
 test('what makes no sense is refused with a sentence', async () => {
   const { clock, limiter } = on('5/s')
-  const { grant } = limiter.check()
   const keyed = new Keyed('5/s')
   const permits = [[NaN, RangeError], [-1, RangeError], [0.5, RangeError], [2 ** 53, RangeError], [1e300, RangeError], [Infinity, RangeError], ['1', TypeError], [null, TypeError], [{}, TypeError], [1n, TypeError]]
   for (const [number, kind] of permits) {
@@ -404,8 +411,8 @@ test('what makes no sense is refused with a sentence', async () => {
     for (const verb of ['tryAcquire', 'check', 'peek', 'peekNs', 'reserve', 'charge', 'release', 'refill']) {
       assert.throws(() => limiter[verb](number), refusal, `${verb} ${String(number)}`)
     }
-    assert.throws(() => limiter.refund(grant, number), refusal)
-    assert.throws(() => limiter.settle(grant, number), refusal)
+    assert.throws(() => limiter.tryHold(number, 1), refusal)
+    await assert.rejects(limiter.hold(number, 1), refusal)
     assert.throws(() => keyed.tryAcquire('a', number), refusal)
     await assert.rejects(limiter.acquire(number), refusal)
   }
@@ -435,10 +442,10 @@ test('what makes no sense is refused with a sentence', async () => {
   await assert.rejects(limiter.acquire(1, { singal: undefined }), /there is no option 'singal'; there are signal, timeout/)
   await assert.rejects(limiter.schedule('not a function'), TypeError)
   assert.throws(() => limiter.wrap(5), TypeError)
-  assert.throws(() => limiter.refund({ permits: 1 }), TypeError)
+  assert.throws(() => limiter.releaseWithOutcome({ permits: 1 }, 'served'), TypeError)
   assert.throws(() => new Grant(), Error)
   // Nothing of all that took a permit.
-  assert.equal(limiter.remaining, 4)
+  assert.equal(limiter.remaining, 5)
 })
 
 test('JSON has all of a decision, a grant and an error', async () => {

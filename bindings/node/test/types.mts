@@ -1,5 +1,5 @@
 // Compiled, and never run: the types of a module of the new kind.
-import { type AnyRateLimitError, Closed, ExceedsCapacity, Full, Grant, Keyed, Limiter, ManualClock, Never, OpenLoop, RateLimitError, Release, Shared, SharedDecision, SharedGrant, TooLong, Unavailable } from 'rategate'
+import { type AnyRateLimitError, Closed, ExceedsCapacity, Full, Grant, Hold, Keyed, Limiter, ManualClock, Never, OpenLoop, RateLimitError, Release, Shared, SharedDecision, SharedGrant, TooLong, Unavailable } from 'rategate'
 // Their declarations are checked with the frameworks absent.
 import 'rategate/express'
 import 'rategate/fastify'
@@ -13,9 +13,9 @@ const limiter = new Limiter(['10/s burst 5', { policy: 'fixed-window', permits: 
 const passed: boolean = limiter.tryAcquire(2)
 const wait: number | null = limiter.peek()
 const grant: Grant = await limiter.acquire(1, { signal: AbortSignal.timeout(5), timeout: '2s' })
-const back: number = limiter.refund(grant)
-const { refunded } = limiter.settle(grant, 3)
 const committed = limiter.tryHold(80, '1min').commit(3)
+const held: Hold = await limiter.hold(3, '1min', { signal: AbortSignal.timeout(5), timeout: '2s' })
+const cancelled: boolean = held.cancel()
 const used: number = 'booked' in committed ? committed.booked : committed.charged
 limiter.releaseWithOutcome(grant, 'served')
 const inFlight: number | null = limiter.maxInFlight
@@ -30,7 +30,7 @@ const decision = keyed.check('a')
 const retry: bigint | null = decision.retryAfterNs
 const permits: number = decision.granted ? decision.grant.permits : decision.retryAfter ?? 0
 clock.advance('1h')
-console.log(passed, wait, back, refunded, scheduled, wrapped, retry, used, inFlight, keyed.limiter(7n).unref().waiting, permits)
+console.log(passed, wait, cancelled, grant.permits, scheduled, wrapped, retry, used, inFlight, keyed.limiter(7n).unref().waiting, permits)
 
 const shared = new Shared('redis://127.0.0.1', '10/s', { mode: 'leased', guard: true, lease: '50ms', whenGone: 'allow' })
 const together: SharedDecision = await shared.check('a', 2, { refundable: true })

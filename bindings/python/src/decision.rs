@@ -123,7 +123,7 @@ impl Decision {
         Ok((self.granted, self.remaining, self.retry_after_ns, self.reset_after_ns, grant))
     }
 
-    /// The grant, which can be refunded or settled.
+    /// The grant.
     #[getter]
     fn grant(&self, py: Python<'_>) -> PyResult<Option<Py<Grant>>> {
         let Some((grant, limiter)) = self.inner else { return Ok(None) };
@@ -182,7 +182,7 @@ impl Grant {
 
 #[pymethods]
 impl Grant {
-    /// Creates a grant from what a pickle keeps of it. It cannot be refunded.
+    /// Creates a grant from what a pickle keeps of it. It cannot be released.
     #[new]
     #[pyo3(signature = (words, /))]
     const fn made(words: [u64; 9]) -> Self {
@@ -279,7 +279,7 @@ impl Charged {
     }
 }
 
-/// The result of a settlement, in permits.
+/// The result of a commit, in permits.
 #[pyclass(frozen, eq, hash, get_all, module = "pyrategate")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Settled {

@@ -4,14 +4,15 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rategate_ffi::{Begun, WaitId};
+use rategate_ffi::{Begun, Taken, WaitId};
 #[cfg(unix)]
 use std::os::fd::AsRawFd;
 
 use crate::decision::Grant;
 use crate::error::raised;
+use crate::hold::Hold;
 use crate::limiter::Limiter;
-use crate::number::{Span, permits_of, timeout_of};
+use crate::number::{Span, optional_ttl_of, permits_of, timeout_of};
 use crate::watched::Watched;
 
 /// The waits of one event loop, which calls `wake` when the file descriptor is readable, or when a
@@ -52,8 +53,9 @@ impl Hub {
         self.inner.waiting()
     }
 
-    /// Begins a wait whose task is woken by `future`. Returns its id, or the grant where the
-    /// permits were free.
+    /// Begins a wait whose task is woken by `future`, to hold what it takes for `ttl` if there is
+    /// one. Returns its id, or what it took where the permits were free.
+    #[pyo3(signature = (limiter, permits, timeout, future, ttl=None))]
     fn begin<'py>(
         &self,
         py: Python<'py>,
@@ -61,13 +63,15 @@ impl Hub {
         #[pyo3(from_py_with = permits_of)] permits: u64,
         #[pyo3(from_py_with = timeout_of)] timeout: Option<Span>,
         future: Bound<'py, PyAny>,
+        #[pyo3(from_py_with = optional_ttl_of)] ttl: Option<Span>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let timeout = timeout.map(|Span(timeout)| timeout);
-        match self.inner.begin(limiter.inner()?, permits, timeout) {
-            Ok(Begun::Granted(grant)) => {
-                let grant = Grant::new(grant, limiter.inner()?.id());
-                Ok(Bound::new(py, grant)?.into_any())
-            }
+        let begun = match ttl {
+            None => self.inner.begin(limiter.inner()?, permits, timeout),
+            Some(Span(ttl)) => self.inner.begin_hold(limiter.inner()?, permits, ttl, timeout),
+        };
+        match begun {
+            Ok(Begun::Taken(taken)) => taken_as_object(py, taken, limiter.inner()?.id()),
             Ok(Begun::Waits(WaitId(id))) => {
                 self.futures.bind(py).set_item(id, future)?;
                 Ok(id.into_pyobject(py)?.into_any())
@@ -76,18 +80,18 @@ impl Hub {
         }
     }
 
-    /// Returns the grant of a wait for a limiter, as its task runs: it takes the permits now.
+    /// Returns what a wait for a limiter has taken, as its task runs: it takes the permits now.
     /// `None` while the wait lasts.
-    fn collect(
+    fn collect<'py>(
         &self,
-        py: Python<'_>,
-        limiter: PyRef<'_, Limiter>,
+        py: Python<'py>,
+        limiter: PyRef<'py, Limiter>,
         id: u64,
-    ) -> PyResult<Option<Grant>> {
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let Some(end) = self.inner.collect(WaitId(id)) else { return Ok(None) };
         self.forget(py, id)?;
-        let grant = end.map_err(|error| raised(py, error))?;
-        Ok(Some(Grant::new(grant, limiter.inner()?.id())))
+        let taken = end.map_err(|error| raised(py, error))?;
+        taken_as_object(py, taken, limiter.inner()?.id()).map(Some)
     }
 
     /// Has another future wake the task of a wait that lasts.
@@ -146,4 +150,11 @@ impl Hub {
         }
         Ok(())
     }
+}
+
+fn taken_as_object(py: Python<'_>, taken: Taken, limiter: u64) -> PyResult<Bound<'_, PyAny>> {
+    Ok(match taken {
+        Taken::Granted(grant) => Bound::new(py, Grant::new(grant, limiter))?.into_any(),
+        Taken::Held(held) => Bound::new(py, Hold::new(held))?.into_any(),
+    })
 }

@@ -13,11 +13,11 @@ use rategate::charge::Debt;
 use rategate::wait::{QueueBounds, WhenFull};
 use rategate::{AcquireError, AnyPolicy};
 use rategate_core::queue::MAX_WAITERS;
-use rategate_ffi::{Begun, Policies};
+use rategate_ffi::{Begun, Policies, Taken};
 
 use crate::awaitable::{Acquire, Left};
 use crate::clock::{ManualClock, clock_of};
-use crate::decision::{Charged, Decision, Grant, Settled};
+use crate::decision::{Charged, Decision, Grant};
 use crate::error::{not_returned, raised, too_soon};
 use crate::hold::Hold;
 use crate::number::{
@@ -186,16 +186,17 @@ impl Limiter {
             return Ok(Grant::new(grant, self.inner()?.id()));
         }
         let timeout = timeout.map(|Span(timeout)| timeout);
-        let loops = py.import(intern!(py, "pyrategate._loop"))?;
-        let blocks_a_loop = !loops.call_method0(intern!(py, "library"))?.is_none();
-        let ended = if blocks_a_loop || is_main_thread(py)? {
-            self.acquire_with_signals(py, permits, timeout, &loops)?
-        } else {
-            let limiter = self.inner()?;
-            py.detach(|| limiter.acquire(permits, timeout))
-        };
-        let ended = ended.map_err(|error| raised(py, error))?;
-        Ok(Grant::new(ended, self.inner()?.id()))
+        let limiter = self.inner()?;
+        let ended = self.block(
+            py,
+            |hub| hub.begin(limiter, permits, timeout),
+            || limiter.acquire(permits, timeout).map(Taken::Granted),
+        )?;
+        match ended.map_err(|error| raised(py, error))? {
+            Taken::Granted(grant) => Ok(Grant::new(grant, limiter.id())),
+            // A wait for permits ends with them.
+            Taken::Held(_) => Err(PyRuntimeError::new_err("nothing is granted")),
+        }
     }
 
     /// Returns what a task awaits to take permits as soon as they may start.
@@ -236,34 +237,42 @@ impl Limiter {
         }
     }
 
-    /// Brings back permits of a grant, each once, all by default. Returns the number that came
-    /// back.
-    #[pyo3(signature = (grant, permits=None))]
-    fn refund(
+    /// Holds an estimate as soon as it fits, and blocks the thread until then.
+    #[pyo3(signature = (permits, ttl, *, timeout=None))]
+    fn hold(
         &self,
         py: Python<'_>,
-        grant: PyRef<'_, Grant>,
-        permits: Option<Bound<'_, PyAny>>,
-    ) -> PyResult<u64> {
-        let granted = grant.inner.permits();
-        let permits = permits.map_or(Ok(granted), |permits| permits_of(&permits))?;
+        #[pyo3(from_py_with = permits_of)] permits: u64,
+        #[pyo3(from_py_with = ttl_of)] ttl: Span,
+        #[pyo3(from_py_with = timeout_of)] timeout: Option<Span>,
+    ) -> PyResult<Hold> {
+        if let Some(held) = self.hold_at_once(py, permits, ttl)? {
+            return Ok(held);
+        }
+        let (Span(ttl), timeout) = (ttl, timeout.map(|Span(timeout)| timeout));
         let limiter = self.inner()?;
-        let refund = || limiter.refund(&grant.inner, permits);
-        let back = grant.receipt().refund(limiter.id(), granted, permits, refund);
-        back.map_err(not_returned)?.map_err(|error| raised(py, error))
+        let ended = self.block(
+            py,
+            |hub| hub.begin_hold(limiter, permits, ttl, timeout),
+            || limiter.hold(permits, ttl, timeout).map(Taken::Held),
+        )?;
+        match ended.map_err(|error| raised(py, error))? {
+            Taken::Held(held) => Ok(Hold::new(held)),
+            // A wait for a hold ends with one.
+            Taken::Granted(_) => Err(PyRuntimeError::new_err("nothing is held")),
+        }
     }
 
-    /// Corrects a grant to the number of permits that were really used, once.
-    fn settle(
+    /// Holds an estimate that fits now. None if the call has to wait.
+    #[pyo3(name = "_hold_at_once")]
+    fn hold_at_once(
         &self,
         py: Python<'_>,
-        grant: PyRef<'_, Grant>,
-        #[pyo3(from_py_with = permits_of)] actual: u64,
-    ) -> PyResult<Settled> {
-        let limiter = self.inner()?;
-        let settle = || limiter.settle(&grant.inner, actual);
-        let settled = grant.receipt().end(limiter.id(), settle).map_err(not_returned)?;
-        settled.map(Into::into).map_err(|error| raised(py, error))
+        #[pyo3(from_py_with = permits_of)] permits: u64,
+        #[pyo3(from_py_with = ttl_of)] ttl: Span,
+    ) -> PyResult<Option<Hold>> {
+        let held = self.inner()?.hold_at_once(permits, ttl.0).map_err(|error| raised(py, error))?;
+        Ok(held.map(Hold::new))
     }
 
     /// Counts permits that have been used already, whether they fit or not.
@@ -476,21 +485,23 @@ impl Limiter {
         self.release(py, 1).map(drop)
     }
 
-    /// Waits in such a way that Ctrl-C ends the wait, and the place in the queue with it.
-    ///
-    /// Warns where it blocks an event loop.
-    fn acquire_with_signals(
+    /// Waits in a hub where signals have to be handled meanwhile, or else in the limiter.
+    fn block(
         &self,
         py: Python<'_>,
-        permits: u64,
-        timeout: Option<Duration>,
-        loops: &Bound<'_, PyModule>,
-    ) -> PyResult<Result<rategate::Grant, AcquireError>> {
+        begin: impl FnOnce(&rategate_ffi::Hub) -> Result<Begun, AcquireError>,
+        wait_there: impl FnOnce() -> Result<Taken, AcquireError> + Send,
+    ) -> PyResult<Result<Taken, AcquireError>> {
+        let loops = py.import(intern!(py, "pyrategate._loop"))?;
+        let blocks_a_loop = !loops.call_method0(intern!(py, "library"))?.is_none();
+        if !blocks_a_loop && !is_main_thread(py)? {
+            return Ok(py.detach(wait_there));
+        }
         let signal = new_signal()?;
         let raise = Arc::clone(&signal);
         let hub = rategate_ffi::Hub::new(move || raise.raise());
-        match hub.begin(self.inner()?, permits, timeout) {
-            Ok(Begun::Granted(grant)) => return Ok(Ok(grant)),
+        match begin(&hub) {
+            Ok(Begun::Taken(taken)) => return Ok(Ok(taken)),
             Ok(Begun::Waits(_)) => {
                 loops.call_method0(intern!(py, "warn_where_a_loop_blocks"))?;
             }

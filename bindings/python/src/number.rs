@@ -87,6 +87,10 @@ pub(crate) fn ttl_of(given: &Bound<'_, PyAny>) -> PyResult<Span> {
     of_option("ttl", given)
 }
 
+pub(crate) fn optional_ttl_of(given: &Bound<'_, PyAny>) -> PyResult<Option<Span>> {
+    (!given.is_none()).then(|| ttl_of(given)).transpose()
+}
+
 /// Reads a span. An error names the option.
 fn of_option(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Span> {
     given.extract().map_err(|error: PyErr| {

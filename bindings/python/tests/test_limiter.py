@@ -113,15 +113,12 @@ def test_costs_known_afterwards(clock):
     assert (charged.booked, charged.forgiven, charged.debt) == (1700, 0, 700)
     assert limiter.check().retry_after_ns == 701_000_000
     clock.advance(timedelta(seconds=2))
-    grant = limiter.check(400).grant
-    settled = limiter.settle(grant, 100)
+    settled = limiter.hold(400, "1min").commit(100)
     assert (settled.refunded, settled.charged) == (300, 0)
-    grant = limiter.check(100).grant
-    assert limiter.settle(grant, 150).charged == 50
-    grant = limiter.check(200).grant
+    assert limiter.hold(100, "1min").commit(150).charged == 50
     before = limiter.remaining
-    assert limiter.refund(grant) == 200
-    assert limiter.remaining == before + 200
+    assert limiter.hold(200, "1min").cancel()
+    assert limiter.remaining == before
 
 
 def test_the_states_of_a_table_take_no_more_bytes_than_it_may_have(clock):
@@ -255,18 +252,10 @@ def test_a_key_that_is_an_int_has_64_bits():
             call(1.5)
 
 
-def test_a_grant_comes_back_once_and_to_its_limiter(clock):
+def test_a_grant_is_released_once_and_by_its_limiter(clock):
     limiter, other = Limiter("10/s", clock=clock), Limiter("10/s", clock=clock)
     decision = limiter.check(4)
     assert decision.grant is decision.grant
-    assert limiter.refund(decision.grant, 3) == 3
-    with pytest.raises(ValueError, match="2 permits of the grant cannot come back: 1 are left"):
-        limiter.refund(decision.grant, 2)
-    with pytest.raises(ValueError, match="settled or released once"):
-        limiter.settle(decision.grant, 4)
-    assert limiter.refund(decision.grant, 1) == 1
-    with pytest.raises(ValueError, match="0 are left"):
-        limiter.refund(decision.grant, 1)
     for grant in (
         limiter.acquire(),
         limiter.reserve().keep(),
@@ -274,33 +263,20 @@ def test_a_grant_comes_back_once_and_to_its_limiter(clock):
         Keyed("10/s", clock=clock).check("a").grant,
     ):
         with pytest.raises(ValueError, match="another limiter"):
-            other.refund(grant)
-        with pytest.raises(ValueError, match="another limiter"):
-            other.settle(grant, 0)
+            other.release_with_outcome(grant, "served")
         with pytest.raises(ValueError, match="a copy"):
-            limiter.refund(pickle.loads(pickle.dumps(grant)))
-    grant = limiter.acquire(2)
-    assert limiter.settle(grant, 1).refunded == 1
-    with pytest.raises(ValueError, match="settled or released once"):
-        limiter.settle(grant, 0)
-    with pytest.raises(ValueError, match="0 are left"):
-        limiter.refund(grant)
-    # Of nothing, too: it could charge twice.
-    empty = limiter.acquire(0)
-    assert limiter.settle(empty, 1).charged == 1
-    with pytest.raises(ValueError, match="settled or released once"):
-        limiter.settle(empty, 1)
+            limiter.release_with_outcome(pickle.loads(pickle.dumps(grant)), "served")
     flights = Limiter(Policy("adaptive", ceiling=4, first=2), clock=clock)
     grant = flights.acquire()
     assert flights.release_with_outcome(grant, "served")
-    with pytest.raises(ValueError, match="settled or released once"):
+    with pytest.raises(ValueError, match="released once"):
         flights.release_with_outcome(grant, "served")
     # What has failed is not counted as done.
     grant = limiter.acquire()
     limiter.close()
     for _ in range(2):
         with pytest.raises(Closed):
-            limiter.refund(grant)
+            limiter.release_with_outcome(grant, "served")
 
 
 async def waited(limiter):
@@ -321,6 +297,30 @@ def test_an_estimate_is_held_until_its_cost_is_known(clock):
     assert not hold.cancel()
     with pytest.raises(ExceedsCapacity):
         limiter.try_hold(101, 1)
+
+
+def test_a_hold_is_waited_for_in_line():
+    limiter = Limiter("100/s burst 100")
+    first = limiter.hold(100, "1min")
+    with pytest.raises(TooLong):
+        limiter.hold(60, "1min", timeout="1ms")
+    held = []
+    thread = threading.Thread(target=lambda: held.append(limiter.hold(60, "1min")))
+    thread.start()
+    while limiter.waiting < 1:
+        time.sleep(0.001)
+    first.commit(20)
+    thread.join()
+    (second,) = held
+    assert (second.permits, second.commit(60).charged) == (60, 0)
+    # The main thread handles signals meanwhile.
+    limiter.charge(80)
+    assert limiter.hold(10, "1min").cancel()
+    with pytest.raises(ExceedsCapacity):
+        limiter.hold(101, "1min")
+    for permits, ttl in [(-1, 1), (1, "soon"), (1, None)]:
+        with pytest.raises((TypeError, ValueError)):
+            limiter.hold(permits, ttl)
 
 
 def test_a_hold_ends_with_its_block_or_by_itself(clock):
@@ -499,21 +499,19 @@ def test_a_limiter_of_a_key_counts_operations_in_flight(clock):
     assert keyed["ann"].release() and keyed.try_acquire("ann")
 
 
-def test_grants_of_a_key_come_back_by_its_table_and_its_limiters(clock):
+def test_grants_of_a_key_are_released_by_its_limiters(clock):
     keyed = Keyed("99/h", clock=clock)
     ann = keyed["ann"]
     grant = keyed.check("ann", 3).grant
-    assert ann.refund(grant, 1) == 1
-    assert keyed["ann"].refund(grant, 2) == 2
-    with pytest.raises(ValueError, match="0 are left of it"):
-        ann.refund(grant, 1)
-    assert keyed["ann"].settle(keyed.check("ann", 3).grant, 1).refunded == 2
-    assert keyed["ann"].settle(ann.check(3).grant, 5).charged == 2
+    assert not ann.release_with_outcome(grant, "served")
+    with pytest.raises(ValueError, match="released once"):
+        keyed["ann"].release_with_outcome(grant, "served")
     for key in ["bob", b"ann", 7]:
         with pytest.raises(ValueError, match="of another limiter or key"):
-            keyed[key].refund(keyed.check("ann").grant)
+            keyed[key].release_with_outcome(keyed.check("ann").grant, "served")
     with pytest.raises(ValueError, match="of another limiter or key"):
-        Keyed("99/h", clock=clock)["ann"].refund(keyed.check("ann").grant)
+        other = Keyed("99/h", clock=clock)["ann"]
+        other.release_with_outcome(keyed.check("ann").grant, "served")
 
 
 def test_a_table_with_a_subscript_is_no_sequence(clock):
@@ -643,7 +641,7 @@ def test_a_closed_limiter_says_so():
         with pytest.raises(Closed):
             call()
     with pytest.raises(Closed):
-        limiter.refund(grant)
+        limiter.release_with_outcome(grant, "served")
 
 
 def test_a_full_line_refuses():
@@ -676,14 +674,13 @@ def test_copies_are_the_limiter_and_pickles_are_refused(clock):
     read = pickle.loads(pickle.dumps(decision))
     assert (read.granted, read.reset_after_ns) == (True, SECOND)
     assert read == decision and hash(read) == hash(decision)
-    assert limiter.refund(copy.deepcopy(decision).grant) == 1 and limiter.remaining == 1
     for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
         for result in (
             limiter.check(),
             limiter.check(),
             limiter.reserve().keep(),
             limiter.charge(3),
-            limiter.settle(limiter.reserve().keep(), 5),
+            Limiter("1/s").try_hold(1, 1).commit(5),
         ):
             assert pickle.loads(pickle.dumps(result, protocol)) == result
             assert copy.deepcopy(result) == result
@@ -745,7 +742,7 @@ def test_a_message_names_the_classes_that_are_public():
         (lambda: OpenLoop(), r"OpenLoop.__new__\(\)"),
         (lambda: Shared(), r"Shared.__init__\(\)"),
         (lambda: clock.advance(), r"ManualClock.advance\(\)"),
-        (lambda: limiter.refund(5), "'?Grant'?"),
+        (lambda: limiter.release_with_outcome(5, "served"), "'?Grant'?"),
     ]
     for call, name in calls:
         with pytest.raises(TypeError, match=rf"(^|[ '.]){name}") as raised:

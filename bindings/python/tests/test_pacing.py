@@ -252,7 +252,7 @@ def test_permits_and_tokens_of_a_request_that_is_not_sent_come_back():
     def started():
         sent = pace._join(Tokens(3, 2))
         assert sent._start() is None
-        sent._grant, sent._token_grant = pace.limiter.acquire(), pace._tokens.acquire(5)
+        sent._grant, sent._held = pace.limiter.acquire(), pace._tokens.hold(5, 60)
         return sent
 
     started()._close()

@@ -298,10 +298,9 @@ impl RateLimitLayer {
 
     /// Refunds permits by the head of the response, for example so that only failed log-ins count.
     ///
-    /// The refund is that of [`Limiter::refund`]: it restores the limit at most to the state
-    /// without the request. After a long response, a bucket may therefore restore only a part. A
-    /// request without a response, because the service fails or the client disconnects, is not
-    /// refunded.
+    /// The permits are [held](Limiter::hold) until then, and come back as far as the limit would have
+    /// had room for them without the request. A request without a response, because the service
+    /// fails or the client disconnects, is not refunded.
     ///
     /// Under a limit that counts requests in flight, the permits return when the body has ended,
     /// as by [`Permit::abort`](rategate::Permit::abort).

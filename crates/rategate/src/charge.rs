@@ -1,12 +1,10 @@
-//! Usage that is known afterwards: charges, estimates that are settled, and debts.
+//! Usage that is known afterwards: charges, estimates that are held, and debts.
 //!
 //! The cost of a model's reply, of a page or of a query is known when it is done. A caller then
-//! [charges](crate::Limiter::charge) it, or takes an estimate before and
-//! [settles](crate::Limiter::settle) the difference. A charge is booked whether it fits or not;
-//! while a limit is exceeded, tries are denied, with the exact time until they pass.
-//!
-//! A [hold](crate::Limiter::try_hold) is an estimate with a time: it ends by a commit of the true
-//! cost, by a drop, or by itself, and takes back just what was not used.
+//! [charges](crate::Limiter::charge) it, or [holds](crate::Limiter::hold) an estimate before and
+//! commits the true cost. A charge is booked whether it fits or not; while a limit is exceeded,
+//! tries are denied, with the exact time until they pass. A hold has a time: it ends by a commit,
+//! by a drop, or by itself, and takes back just what was not used.
 //!
 //! What is admitted in any window stays within the limit. What is *used* exceeds it by at most
 //! what was charged beyond the rest, late commits included: so take an estimate from above, and
@@ -38,7 +36,6 @@ pub use rategate_core::holds::Committed;
 pub use rategate_core::verdict::Settled;
 
 use crate::clock::Clock;
-use crate::decision::Grant;
 use crate::error::{ChargeError, Closed};
 use crate::limiter::Limiter;
 
@@ -81,45 +78,6 @@ impl<C: Clock> Limiter<C> {
     /// [`Closed`].
     pub fn debt(&self) -> Result<u64, Closed> {
         self.shared().section(|section| section.limit().debt(section.now_ns))
-    }
-
-    /// Corrects an estimate, once it is known that the operation took `actual` permits.
-    ///
-    /// The excess is refunded as by [`refund`](Self::refund), a shortfall is
-    /// [charged](Self::charge). Call it once for each grant.
-    ///
-    /// In any window, effects exceed the limit by at most the shortfall of the estimates in it.
-    ///
-    /// ```
-    /// use rategate::charge::Settled;
-    /// use rategate::{Gcra, Limiter, ManualClock};
-    ///
-    /// // A page of unknown size, at 1000 bytes a second.
-    /// let limiter = Limiter::with_clock(Gcra::per_second(1000).burst(1000), ManualClock::new());
-    /// let page = limiter.acquire(400)?;
-    /// assert_eq!(limiter.settle(&page, 700)?, Settled::Owed { permits: 300, forgiven: 0 });
-    /// assert_eq!(limiter.remaining()?, 300);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// Those of [`charge`](Self::charge), for a shortfall; nothing is booked then.
-    pub fn settle(&self, grant: &Grant, actual: u64) -> Result<Settled, ChargeError> {
-        self.settle_by(grant, actual, self.shared().debt_terms())
-    }
-
-    pub(crate) fn settle_by(
-        &self,
-        grant: &Grant,
-        actual: u64,
-        debt: Debt,
-    ) -> Result<Settled, ChargeError> {
-        let grant = grant.as_granted();
-        let class = self.request(0).class;
-        Ok(self
-            .shared()
-            .section_in_order(|section| section.settle(class, &grant, actual, debt))??)
     }
 
     /// Sets, for all clones and from now on, how debts end and how large they may become.

@@ -7,10 +7,11 @@ use std::time::Duration;
 use rategate_core::debt::Debt;
 use rategate_core::fair::ClassId;
 use rategate_core::holds::{self, Committed};
+use rategate_core::queue::Request;
 use rategate_core::span::whole_ns;
 
 use crate::clock::{Clock, MonotonicClock};
-use crate::decision::{Decision, Denial};
+use crate::decision::{Decision, Denial, Grant};
 use crate::error::{AcquireError, Closed, TryAcquireError};
 use crate::limiter::Limiter;
 use crate::section::Estimate;
@@ -157,11 +158,38 @@ impl<C: Clock> Limiter<C> {
     ///
     /// The errors of [`acquire`](Self::acquire).
     pub fn hold(&self, permits: u64, ttl: Duration) -> Result<Hold<C>, AcquireError> {
-        let (request, precision) = (self.request(permits), self.precision());
-        let estimate = Estimate::new(whole_ns(ttl));
+        self.hold_requested(self.request(permits), ttl)
+    }
+
+    /// Holds an estimate as [`hold`](Self::hold) does, if it fits within `max_wait`.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`acquire_within`](Self::acquire_within).
+    pub fn hold_within(
+        &self,
+        permits: u64,
+        ttl: Duration,
+        max_wait: Duration,
+    ) -> Result<Hold<C>, AcquireError> {
+        self.hold_requested(self.request(permits).within(Some(whole_ns(max_wait))), ttl)
+    }
+
+    fn hold_requested(&self, request: Request, ttl: Duration) -> Result<Hold<C>, AcquireError> {
+        let (precision, estimate) = (self.precision(), Estimate::new(whole_ns(ttl)));
         let ended = self.shared().wait_uncounted(request, precision, None, Some(&estimate));
-        self.shared().record_wait(permits, &ended);
+        self.shared().record_wait(request.permits, &ended);
+        self.held_by(ended, &estimate)
+    }
+
+    /// Returns the end of a wait with its hold.
+    pub(crate) fn held_by(
+        &self,
+        ended: Result<Grant, AcquireError>,
+        estimate: &Estimate,
+    ) -> Result<Hold<C>, AcquireError> {
         ended?;
+        // No grant of an estimate is without a hold.
         estimate.held.take().map(|held| self.held(held)).ok_or(AcquireError::Closed)
     }
 
@@ -228,8 +256,8 @@ impl<C: Clock> Hold<C> {
     /// before, all of `actual` is charged.
     ///
     /// A token bucket that would have been full without the excess has no room for it, and loses
-    /// it. A schedule and a [backfill pool](crate::BackfillPool) take back what a
-    /// [refund](Limiter::refund) can prove. Of a window, a log or a schedule whose numbers have
+    /// it. A schedule and a [backfill pool](crate::BackfillPool) take back what is proven not to
+    /// have been made up for since. Of a window, a log or a schedule whose numbers have
     /// changed since, nothing may come back.
     ///
     /// # Errors

@@ -246,7 +246,9 @@ pub mod wait {
     pub use crate::future::AsyncIoTimer;
     #[cfg(feature = "tokio")]
     pub use crate::future::TokioTimer;
-    pub use crate::future::{Acquire, AcquireOwned, AcquireWithin, AsyncReservation, Ready, Timed};
+    pub use crate::future::{
+        Acquire, AcquireHold, AcquireOwned, AcquireWithin, AsyncReservation, Ready, Timed,
+    };
     pub use rategate_core::queue::{QueueBounds, WhenFull};
 }
 

@@ -35,9 +35,7 @@ use crate::shared::{LimiterGuard, Shared};
 /// | to learn my start and wait in my own way | [`reserve`](Self::reserve) |
 /// | to end my operation by a drop | [`permit`](Self::permit), [`try_permit`](Self::try_permit) |
 /// | less of the limit for a lower priority | [`try_permit_in_share`](Self::try_permit_in_share) |
-/// | to refund what had no effect | [`refund`](Self::refund) |
 /// | to hold an estimate until its cost is known | [`hold`](Self::hold), or try: [`try_hold`] |
-/// | to correct a grant by its true cost | [`settle`](Self::settle) |
 /// | to read the status without taking | [`peek`](Self::peek), [`remaining`](Self::remaining) |
 ///
 /// [`try_hold`]: Self::try_hold

@@ -112,10 +112,10 @@ impl<C: Clock> Limiter<C> {
     /// use rategate::{Gcra, Limiter, ManualClock};
     ///
     /// let limiter = Limiter::with_clock(Gcra::per_second(1).burst(10), ManualClock::new());
-    /// let grant = limiter.try_acquire(4)?.granted().unwrap();
+    /// assert!(limiter.try_acquire(4)?.is_granted());
     /// assert_eq!(limiter.reset(), Ok(true));
     /// assert_eq!(limiter.reset(), Ok(false));
-    /// assert_eq!((limiter.remaining(), limiter.refund(&grant, 4)), (Ok(10), Ok(0)));
+    /// assert_eq!(limiter.remaining(), Ok(10));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

@@ -1,4 +1,4 @@
-//! Bytes under a limit, refunds and settlements, as threads see them.
+//! Bytes under a limit, and estimates of them, as threads see them.
 
 use std::error::Error;
 use std::io::{self, Read, Write};
@@ -7,13 +7,11 @@ use std::time::Duration;
 
 use rategate::adapter::AdapterError;
 use rategate::adapter::ByteLimited;
-use rategate::charge::{Debt, Settled};
-use rategate::error::Closed;
-use rategate::{AcquireError, Clock as _, Gcra, Grant, Limiter, ManualClock, SlidingLog};
+use rategate::charge::{Charged, Committed, Debt, Settled};
+use rategate::{AcquireError, Clock as _, Grant, Limiter, ManualClock, SlidingLog};
 use rategate_testkit::ns;
 
 const S: u64 = 1_000_000_000;
-const MS: u64 = 1_000_000;
 
 fn limited(permits: u64) -> (Limiter<ManualClock>, ManualClock) {
     let clock = ManualClock::new();
@@ -99,31 +97,6 @@ fn a_closed_limiter_moves_nothing() {
     assert!(reason.source().unwrap().is::<AcquireError>());
 }
 
-/// Grants of the lock-free state, of the ledger and of a wait can all be refunded, as long as the
-/// limit is known not to have been full since.
-#[test]
-fn refunds_go_to_the_granting_limiter() {
-    let clock = ManualClock::new();
-    let bucket = Gcra::new("10/s".parse().unwrap(), 20).unwrap();
-    let limiter = Limiter::with_clock(bucket, clock.clone());
-    let first = limiter.try_acquire(15).unwrap().granted().unwrap();
-    assert_eq!(first.permits(), 15);
-    clock.advance(Duration::from_millis(500));
-    assert_eq!(limiter.refund(&first, 15), Ok(15), "the newest, whole");
-    assert_eq!(limiter.remaining(), Ok(20));
-    let second = limiter.try_acquire(15).unwrap().granted().unwrap();
-    assert!(limiter.try_acquire(5).unwrap().is_granted());
-    let waited = limiter.acquire(4).unwrap();
-    assert_eq!(ns(waited.released_at()), 900 * MS);
-    assert_eq!(limiter.refund(&second, 15), Ok(11), "4 have been earned again");
-    assert_eq!(limiter.refund(&waited, 9), Ok(4));
-    assert_eq!(limiter.remaining(), Ok(15));
-    limiter.reconfigure(bucket).unwrap();
-    assert_eq!(limiter.refund(&second, 1), Ok(0), "of other numbers");
-    limiter.close();
-    assert_eq!(limiter.refund(&second, 1), Err(Closed));
-}
-
 /// Another language keeps a grant as words, of which the first are documented.
 #[test]
 fn a_grant_is_its_words() {
@@ -136,7 +109,6 @@ fn a_grant_is_its_words() {
         assert_eq!(grant.words()[..4], [&instants[..], &[2]].concat());
         assert_eq!(Grant::from_words(grant.words()), grant);
     }
-    assert_eq!(limiter.refund(&Grant::from_words(grants[2].words()), 1), Ok(1));
 }
 
 /// S4.17: a page turns out larger than its estimate, and the next call waits for the debt.
@@ -145,17 +117,15 @@ fn a_debt_is_waited_for_by_the_next() {
     for debt in [Debt::FORGOTTEN, Debt::CARRIED] {
         let (limiter, clock) = limited(100);
         let limiter = limiter.with_debt(debt);
-        let page = limiter.acquire(40).unwrap();
+        let page = limiter.hold(40, Duration::MAX).unwrap();
         let owed = Settled::Owed { permits: 110, forgiven: 0 };
-        assert_eq!(limiter.settle(&page, 150), Ok(owed));
-        assert_eq!(clock.now_ns(), 0, "settling a debt does not wait");
-        let next = limiter.acquire(50).unwrap();
-        assert_eq!(ns(next.released_at()), S);
-        assert_eq!(limiter.settle(&next, 20), Ok(Settled::Back { permits: 30 }));
-        let Ok(Settled::Owed { permits, forgiven }) = limiter.settle(&page, u64::MAX) else {
-            panic!("a charge is never refused");
-        };
-        assert_eq!(permits + forgiven, u64::MAX - 40);
+        assert_eq!(page.commit(150), Ok(Committed::InTime(owed)));
+        assert_eq!(clock.now_ns(), 0, "a commit does not wait");
+        let next = limiter.hold(50, Duration::MAX).unwrap();
+        assert_eq!(clock.now_ns(), S);
+        assert_eq!(next.commit(20), Ok(Committed::InTime(Settled::Back { permits: 30 })));
+        let Charged { booked, forgiven, .. } = limiter.charge(u64::MAX).unwrap();
+        assert_eq!(booked + forgiven, u64::MAX);
         assert!(forgiven > 0, "a log counts no more than it can");
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use rategate::charge::Settled;
 use rategate::error::{ClassError, TooManyClasses};
 use rategate::wait::QueueBounds;
 use rategate::{AcquireError, AsyncLimiter, Gcra, Limiter, ManualClock};
@@ -35,9 +34,9 @@ fn two_classes_of_tasks_share_the_bytes() {
             let limiter = &classes[class];
             Task::new(async move {
                 for size in sizes[class].into_iter().cycle() {
-                    let page = limiter.acquire(1_000).await.unwrap();
+                    let page = limiter.hold(1_000, Duration::MAX).await.unwrap();
                     bytes.lock().unwrap()[class] += size;
-                    limiter.limiter().settle(&page, size).unwrap();
+                    page.commit(size).unwrap();
                 }
             })
         })
@@ -141,9 +140,6 @@ fn impossible_classes_are_errors() {
     let made = (0..).map_while(|_| limiter.class(u64::MAX).ok()).count();
     assert_eq!(made, 255, "and the first");
     assert_eq!(limiter.class(1).unwrap_err(), ClassError::TooMany(TooManyClasses));
-    // Grants and settlements of a class are those of the limit.
-    let grant = limiter.acquire(1).unwrap();
-    assert_eq!(limiter.settle(&grant, 3), Ok(Settled::Owed { permits: 2, forgiven: 0 }));
     limiter.close();
     assert_eq!(limiter.class(1).unwrap_err(), ClassError::Closed);
 }

@@ -1,7 +1,9 @@
 //! Tests of holds: estimates that threads, tasks and keys keep until the true cost is known.
 
+use std::pin::pin;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -197,6 +199,33 @@ async fn a_task_that_gives_up_holds_nothing() {
     assert_eq!(limiter.waiting().unwrap(), 0);
     hold.commit(3).unwrap();
     assert_eq!(limiter.remaining().unwrap(), 7);
+}
+
+/// A wait for a hold may have a deadline, and may be of a caller that runs later than its poll.
+#[test]
+fn waits_for_holds_have_deadlines_and_late_callers() {
+    let clock = ManualClock::stepped();
+    let tokens = Limiter::with_clock(Gcra::per_second(1).burst(10), clock.clone());
+    let first = tokens.try_hold(10, MINUTE).unwrap().unwrap();
+    let tasks = AsyncLimiter::from(tokens.clone());
+    let context = &mut Context::from_waker(Waker::noop());
+    let mut late = pin!(tasks.hold_within(5, secs(3), secs(4)));
+    let Poll::Ready(Err(AcquireError::TooLong(late))) = late.as_mut().poll(context) else {
+        panic!("it would wait for five seconds");
+    };
+    assert_eq!((late.wait(), late.retry_after()), (secs(5), secs(1)));
+    let too_late = tokens.hold_within(5, MINUTE, secs(4)).unwrap_err();
+    assert!(matches!(too_late, AcquireError::TooLong(_)), "{too_late}");
+    first.commit(5).unwrap();
+
+    let mut wait = pin!(tasks.hold(5, secs(3)).provisionally());
+    assert!(wait.as_mut().poll(context).is_pending(), "what is free is taken by a later poll");
+    clock.advance(Duration::from_millis(500));
+    let Poll::Ready(Ok(held)) = wait.as_mut().poll(context) else { panic!("five were free") };
+    assert_eq!(held.ends_at(), Duration::from_millis(3_500));
+    assert!(!tokens.try_acquire(1).unwrap().is_granted());
+    held.commit(1).unwrap();
+    assert_eq!(tokens.remaining().unwrap(), 4);
 }
 
 /// No permits are held even behind a waiter for an act that no clock foretells.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rategate::keyed::{Capacity, Hashing};
 use rategate::snapshot::{Downtime, SnapshotError};
-use rategate::{AnyPolicy, Clock, Decision, Gcra, Keyed, ManualClock, SlidingLog};
+use rategate::{AnyPolicy, Clock, Gcra, Keyed, ManualClock, SlidingLog};
 
 const S: u64 = 1_000_000_000;
 
@@ -37,10 +37,10 @@ fn check_continues(policies: &[impl Into<AnyPolicy> + Copy], away: Duration) {
     let mut reservations = Vec::new();
     for call in 0_u64..3_000 {
         let key = call * call % 211;
-        if let Ok(Decision::Granted(grant)) = ours.try_acquire(&key, 1)
-            && call % 7 == 0
-        {
-            ours.refund(&key, &grant, 1).unwrap();
+        if call % 7 == 0 {
+            drop(ours.try_hold(&key, 1, Duration::MAX).unwrap());
+        } else {
+            let _ = ours.try_acquire(&key, 1).unwrap();
         }
         if call % 401 == 0 {
             reservations.extend(ours.limiter(&key).unwrap().reserve(1).ok());

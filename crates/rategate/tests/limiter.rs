@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use rategate::error::{ErrorKind, LimitError, ReconfigureError};
-use rategate::policy::Member;
 use rategate::policy::{Ledger, Mode, Ratio};
 use rategate::{
     AcquireError, AllOf, AnyPolicy, BackfillPool, Concurrency, Decision, Error, Gcra, Limiter,
     ManualClock, Rate, SlidingLog, TryAcquireError, TwoTimeline,
 };
-use rategate_core::refund::RefundEpoch;
 use rategate_testkit::ns;
 
 const MS: u64 = 1_000_000;
@@ -264,13 +262,4 @@ fn a_used_limit_goes_on() {
     assert_eq!(Limiter::over(resumed, ManualClock::new()).remaining(), Ok(1));
     let limiter = Limiter::over(used, ManualClock::new());
     assert_eq!(limiter.remaining(), Ok(1));
-
-    // Its grants can be refunded, whatever was refunded before.
-    let epoch = RefundEpoch::after_changes(3);
-    let limiter = Limiter::over(
-        Ledger::resumed(Member::fresh(bucket.into(), 0), epoch, 0),
-        ManualClock::new(),
-    );
-    let grant = limiter.acquire(3).unwrap();
-    assert_eq!(limiter.refund(&grant, 3), Ok(3));
 }

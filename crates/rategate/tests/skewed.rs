@@ -125,21 +125,11 @@ fn play(
                 history.push(format!("{caller} has {}", limiters[caller].is_some()));
             }
             8 => {
-                let own = grants.iter().rposition(|&(of, _)| of == caller);
-                if let Some(at) = own {
-                    let grant = grants[at].1;
-                    let back = match &limiters[caller] {
-                        Some(limiter) => limiter.refund(&grant, 1).unwrap(),
-                        None => keyed.refund(&7, &grant, 1).unwrap(),
-                    };
-                    history.push(format!(
-                        "{caller} refunds {back} of {}",
-                        ns(grants[at].1.released_at())
-                    ));
-                    if back == 1 {
-                        grants.remove(at);
-                    }
-                }
+                let held = match &limiters[caller] {
+                    Some(limiter) => limiter.try_hold(1, Duration::MAX).unwrap().ok(),
+                    None => keyed.try_hold(&7, 1, Duration::MAX).unwrap().ok(),
+                };
+                history.push(format!("{caller} cancels a hold: {}", held.is_some()));
             }
             9 if policies.len() > 1 => {
                 let next = random.usize(..policies.len());

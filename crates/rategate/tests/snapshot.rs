@@ -95,11 +95,7 @@ fn used(policy: AnyPolicy, seed: u64) -> (OnClock, ManualClock) {
         match random.u64(..8) {
             0 => drop(limiter.release(1)),
             1 => drop(limiter.refill(1)),
-            2 => {
-                if let Some(grant) = limiter.try_acquire(1).unwrap().granted() {
-                    let _ = limiter.refund(&grant, 1).unwrap();
-                }
-            }
+            2 => drop(limiter.try_hold(1, Duration::MAX).unwrap()),
             _ => {}
         }
     }

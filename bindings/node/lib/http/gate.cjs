@@ -3,6 +3,7 @@
 
 const { functionOf, optionalSpanNs, optionsOf, permitsOf } = require('../arguments.cjs')
 const { ManualClock } = require('../clock.cjs')
+const { FOREVER } = require('../decision.cjs')
 const { Closed, ExceedsCapacity, Full, Never, RateLimitError, TooLong, Unavailable } = require('../errors.cjs')
 const { lastMoreAfter } = require('../grant.cjs')
 const { Keyed, rawOf: rawOfKeyed } = require('../keyed.cjs')
@@ -128,19 +129,40 @@ class Gate {
       const remaining = this.#isKeyed ? attempt(key, cost) : attempt(cost)
       if (remaining >= 0) return this.#counted(outcome(null, remaining, this.#fields && lastMoreAfter()), request)
     }
+    if (!this.#countsInFlight) return this.#hold(key, cost, request, response)
     let limiter
     let decision
     try {
       // Permits in flight end at the limiter that counted them.
-      limiter = this.#countsInFlight ? this.#of(key) : undefined
-      decision = limiter ? limiter.check(cost) : this.#isKeyed ? this.#limiter.check(key, cost) : this.#limiter.check(cost)
+      limiter = this.#of(key)
+      decision = limiter.check(cost)
     } catch (error) {
       return this.#counted(this.#failed(error, key, cost, false), request)
     }
     const { grant, remaining } = decision
-    if (grant !== null) return this.#granted(key, grant, limiter, request, response)
+    if (grant !== null) return this.#granted(key, grant, () => limiter.release(cost), request, response)
     if (this.#waitWithin !== undefined) return this.#wait(key, cost, request, response)
     return this.#counted(this.#over(decision.retryAfterNs, Math.min(remaining, cost - 1)), request)
+  }
+
+  /** Holds permits that a response may bring back. */
+  #hold (key, cost, request, response) {
+    let held
+    try {
+      held = this.#isKeyed ? this.#limiter.tryHold(key, cost, FOREVER) : this.#limiter.tryHold(cost, FOREVER)
+    } catch (error) {
+      if (error instanceof TooLong && this.#waitWithin !== undefined) return this.#wait(key, cost, request, response)
+      return this.#counted(this.#failed(error, key, cost, false), request)
+    }
+    return this.#held(key, held, request, response)
+  }
+
+  #held (key, held, request, response) {
+    const remaining = this.#isKeyed ? this.#limiter.remaining(key) : this.#limiter.remaining
+    return this.#granted(key, { remaining }, () => {
+      if (this.#isRefunded(response)) held.cancel()
+      else held.commit(held.permits)
+    }, request, response)
   }
 
   /** Decides by the reply of a store. */
@@ -152,7 +174,7 @@ class Gate {
       return this.#counted(this.#failed(error, key, cost, false), request)
     }
     const { grant, remaining, retryAfterNs, by } = decision
-    if (grant !== null) return this.#granted(key, grant, undefined, request, response)
+    if (grant !== null) return this.#granted(key, grant, this.#refund(key, grant, response), request, response)
     // Without the store and a part of its limit, the client has not exceeded anything.
     if (by === 'fallback' && remaining === null) return this.#counted(this.#refused('undecided', retryAfterNs), request)
     return this.#counted(this.#over(retryAfterNs, remaining === null ? null : Math.min(remaining, cost - 1)), request)
@@ -166,11 +188,14 @@ class Gate {
       const options = { timeout: this.#waitWithin, signal: control.signal }
       if (this.#isShared) {
         const grant = await this.#limiter.acquire(key, cost, { ...options, refundable: this.#keepsGrants })
-        return this.#granted(key, grant, undefined, request, response)
+        return this.#granted(key, grant, this.#refund(key, grant, response), request, response)
       }
       const limiter = this.#of(key)
+      if (!this.#countsInFlight && this.#options.refundWhen !== undefined) {
+        return this.#held(key, await limiter.hold(cost, FOREVER, options), request, response)
+      }
       const grant = await limiter.acquire(cost, options)
-      return this.#granted(key, grant, this.#countsInFlight ? limiter : undefined, request, response)
+      return this.#granted(key, grant, this.#countsInFlight ? () => limiter.release(cost) : undefined, request, response)
     } catch (error) {
       if (control.signal.aborted) return GONE
       return this.#counted(this.#failed(error, key, cost, true), request)
@@ -179,37 +204,27 @@ class Gate {
     }
   }
 
-  #granted (key, grant, limiter, request, response) {
+  /** Lets a request pass. `end` is called once its response has ended. */
+  #granted (key, grant, end, request, response) {
     // The client may have left before the store replied.
     if (this.#keepsGrants && isOver(response)) {
-      this.#refund(key, grant)
+      this.#limiter.refund(key, grant)
       return GONE
     }
-    this.#atTheEnd(key, grant, limiter, response)
+    if (end) atTheEnd(response, end)
     return this.#counted(this.#passed(key, grant.remaining), request)
   }
 
-  /** Arranges what happens to permits once the response has ended. */
-  #atTheEnd (key, grant, limiter, response) {
-    const { refundWhen } = this.#options
-    if (limiter === undefined && refundWhen === undefined) return
-    const end = () => {
-      try {
-        if (limiter) limiter.release(grant.permits)
-        else if (wasSent(response) && refundWhen(response)) this.#refund(key, grant)
-      } catch (error) {
-        // A limit that has been closed needs nothing back.
-        if (!(error instanceof RateLimitError)) throw error
-      }
+  /** Returns what brings a grant of a store back at the end of a response, if anything does. */
+  #refund (key, grant, response) {
+    if (this.#options.refundWhen === undefined) return undefined
+    return () => {
+      if (this.#isRefunded(response)) this.#limiter.refund(key, grant)
     }
-    // The client may have left before its turn came.
-    if (isOver(response)) end()
-    else response.once('close', end)
   }
 
-  #refund (key, grant) {
-    if (this.#isKeyed) this.#limiter.refund(key, grant)
-    else this.#limiter.refund(grant)
+  #isRefunded (response) {
+    return wasSent(response) && this.#options.refundWhen(response)
   }
 
   #passed (key, remaining) {
@@ -264,6 +279,20 @@ class Gate {
     }
     return decided
   }
+}
+
+function atTheEnd (response, run) {
+  const end = () => {
+    try {
+      run()
+    } catch (error) {
+      // A limit that has been closed needs nothing back.
+      if (!(error instanceof RateLimitError)) throw error
+    }
+  }
+  // The client may have left before its turn came.
+  if (isOver(response)) end()
+  else response.once('close', end)
 }
 
 // A response of HTTP/2 is neither closed nor destroyed, but its stream is. It is also finished where

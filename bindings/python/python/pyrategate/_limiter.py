@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _core, _loop
-from ._core import Grant
+from ._core import Grant, Hold
 from ._errors import RateLimited
 from ._types import Limit, Span
 
@@ -76,8 +76,25 @@ class Limiter(_core.Limiter):
         limiter.__init__(limit=limit, **options)  # type: ignore[misc]
         return limiter
 
-    def _wait(self, permits: int, timeout: Span | None) -> Coroutine[Any, Any, Grant]:
+    def _wait(self, permits: int, timeout: Span | None) -> Coroutine[Any, Any, Grant | Hold]:
         return _loop.wait(self, permits, timeout)
+
+    async def hold_async(self, permits: int, ttl: Span, *, timeout: Span | None = None) -> Hold:
+        """Hold an estimate as soon as it fits, until its true cost is known or ``ttl`` is over.
+
+        >>> limiter = Limiter("100/s")
+        >>> async def call():
+        ...     with await limiter.hold_async(80, "1min") as held:
+        ...         return held.commit(30)
+        >>> asyncio.run(call())
+        Settled(refunded=50, charged=0, forgiven=0)
+        """
+        held = self._hold_at_once(permits, ttl)
+        if held is None:
+            taken = await _loop.wait(self, permits, timeout, ttl)
+            assert isinstance(taken, Hold)
+            held = taken
+        return held
 
     def __call__(self, function: F) -> F:
         """Decorate a function, or a coroutine function: each call waits for a permit.

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
-from ._core import Grant, Hub, Limiter, _after_fork, _before_fork, _Replies
+from ._core import Grant, Hold, Hub, Limiter, _after_fork, _before_fork, _Replies
 from ._types import AwaitedWakes, Span
 
 _hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = WeakKeyDictionary()
@@ -140,28 +140,31 @@ def replies() -> tuple[_Replies, Callable[[], AwaitedWakes]]:
     return replies_of(loop), loop.create_future
 
 
-async def wait(limiter: Limiter, permits: int, timeout: Span | None) -> Grant:
-    """Wait for permits in the line that threads and other loops are in too."""
+async def wait(
+    limiter: Limiter, permits: int, timeout: Span | None, ttl: Span | None = None
+) -> Grant | Hold:
+    """Wait in the line that threads and other loops are in too, for permits or to hold them."""
     running = library()
     if running == "trio":
         from . import _trio
 
-        return await _trio.wait(limiter, permits, timeout)
+        return await _trio.wait(limiter, permits, timeout, ttl)
     if running is None:
-        raise RuntimeError(_NO_LOOP.format("call acquire()"))
+        blocking = "call acquire()" if ttl is None else "call hold()"
+        raise RuntimeError(_NO_LOOP.format(blocking))
     loop = asyncio.get_running_loop()
     hub = hub_of(loop)
     future: asyncio.Future[None] = loop.create_future()
-    place = hub.begin(limiter, permits, timeout, future)
-    if isinstance(place, Grant):
+    place = hub.begin(limiter, permits, timeout, future, ttl)
+    if not isinstance(place, int):
         return place
     try:
         while True:
             await future
             # Only now: the permits count from the instant at which the task runs.
-            grant = hub.collect(limiter, place)
-            if grant is not None:
-                return grant
+            taken = hub.collect(limiter, place)
+            if taken is not None:
+                return taken
             future = loop.create_future()
             hub.wait_on(place, future)
     except BaseException:

@@ -13,7 +13,7 @@ from typing import Any
 import trio
 
 from . import _loop
-from ._core import Grant, Hub, Limiter, _Replies
+from ._core import Grant, Hold, Hub, Limiter, _Replies
 from ._types import Span
 
 
@@ -136,12 +136,14 @@ async def _watch(waits: Hub | _Replies, wake: Callable[[], None]) -> None:
         waits.close()
 
 
-async def wait(limiter: Limiter, permits: int, timeout: Span | None) -> Grant:
-    """Wait for permits in the line that threads and other loops are in too."""
+async def wait(
+    limiter: Limiter, permits: int, timeout: Span | None, ttl: Span | None
+) -> Grant | Hold:
+    """Wait in the line that threads and other loops are in too, for permits or to hold them."""
     hub, due = _hub()
     wait = _Wait(due)
-    place = hub.begin(limiter, permits, timeout, wait)
-    if isinstance(place, Grant):
+    place = hub.begin(limiter, permits, timeout, wait, ttl)
+    if not isinstance(place, int):
         return place
 
     def leave(_raise: object) -> trio.lowlevel.Abort:
@@ -153,11 +155,11 @@ async def wait(limiter: Limiter, permits: int, timeout: Span | None) -> Grant:
             await trio.lowlevel.wait_task_rescheduled(leave)
             try:
                 # Only now: the permits count from the instant at which the task runs.
-                grant = hub.collect(limiter, place)
+                taken = hub.collect(limiter, place)
             finally:
                 due.next()
-            if grant is not None:
-                return grant
+            if taken is not None:
+                return taken
             wait.sleep()
             hub.wait_on(place, wait)
     except BaseException:

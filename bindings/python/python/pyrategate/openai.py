@@ -3,8 +3,8 @@
 >>> from openai import OpenAI
 >>> client = OpenAI(api_key="k", http_client=HttpClient("500/minute", tokens="90000/minute"))
 
-An estimate of a call's tokens is reserved before it is sent, and settled by the ``usage`` of its
-response. Of a stream that is its last part: ask for it by
+An estimate of a call's tokens is held before it is sent, until the ``usage`` of its response
+tells the cost. Of a stream that is its last part: ask for it by
 ``stream_options={"include_usage": True}``. This is for the client's versions from 3 on.
 """
 
@@ -19,7 +19,7 @@ import httpx2
 from openai import DefaultAsyncHttpxClient, DefaultHttpxClient
 from openai._constants import DEFAULT_CONNECTION_LIMITS
 
-from ._core import Grant
+from ._core import Hold
 from ._limiter import Limiter
 from ._types import Limit
 from .pace import Pace, Sent, Tokens, pace_of
@@ -97,16 +97,15 @@ class _Tokens:
 
     def usage(self, sent: Sent, response: httpx2.Response) -> _Usage:
         sent.response(response.status_code, response.headers.multi_items())
-        return _Usage(self.pace._tokens, sent._token_grant, response)
+        held, sent._held = sent._held, None
+        return _Usage(held, response)
 
 
 class _Usage:
-    """The usage in a response that is being read, which settles what was reserved."""
+    """The usage in a response that is being read, which ends what is held."""
 
-    def __init__(
-        self, limiter: Limiter | None, grant: Grant | None, response: httpx2.Response
-    ) -> None:
-        self._limiter, self._grant = limiter, grant
+    def __init__(self, held: Hold | None, response: httpx2.Response) -> None:
+        self._held = held
         self._is_stream = "text/event-stream" in response.headers.get("content-type", "")
         self._is_refused = 400 <= response.status_code < 500
         is_zipped = response.headers.get("content-encoding", "").lower() == "gzip"
@@ -116,7 +115,7 @@ class _Usage:
 
     def read(self, part: bytes) -> None:
         """Keep a part of the body."""
-        if self._grant is None or self._is_cut:
+        if self._held is None or self._is_cut:
             return
         try:
             self._kept += self._unzip.decompress(part) if self._unzip else part
@@ -130,15 +129,18 @@ class _Usage:
                 self._is_cut = True
                 self._kept.clear()
 
-    def settle(self) -> None:
-        """Settle what was reserved, once. Without a usage the estimate stands."""
-        grant, self._grant = self._grant, None
-        if grant is None or self._limiter is None:
+    def commit(self) -> None:
+        """Commit the tokens, once. Without a usage the estimate stands."""
+        held, self._held = self._held, None
+        if held is None:
             return
         used = 0 if self._is_refused else self._used()
-        if used is not None:
-            self._limiter.settle(grant, used)
+        held.commit(held.permits if used is None else used)
         self._kept.clear()
+
+    def __del__(self) -> None:
+        # A response that nobody has read to its end, nor closed.
+        self.commit()
 
     def _used(self) -> int | None:
         if self._is_cut:
@@ -184,10 +186,10 @@ class _Stream(httpx2.SyncByteStream):
         for part in self._inner:
             self._usage.read(part)
             yield part
-        self._usage.settle()
+        self._usage.commit()
 
     def close(self) -> None:
-        self._usage.settle()
+        self._usage.commit()
         self._inner.close()
 
 
@@ -199,10 +201,10 @@ class _AsyncStream(httpx2.AsyncByteStream):
         async for part in self._inner:
             self._usage.read(part)
             yield part
-        self._usage.settle()
+        self._usage.commit()
 
     async def aclose(self) -> None:
-        self._usage.settle()
+        self._usage.commit()
         await self._inner.aclose()
 
 

@@ -18,13 +18,16 @@ from typing import Any, Literal, NamedTuple
 
 from . import _loop
 from ._clock import ManualClock
-from ._core import Grant, ServerHints, _outcome_of, _PacedRequest, _Pacing
+from ._core import Grant, Hold, ServerHints, _outcome_of, _PacedRequest, _Pacing
 from ._errors import Closed, ExceedsCapacity, Full, TooLong
 from ._limiter import Limiter
 from ._types import Limit, Span
 from .hints import parse_hints
 
 __all__ = ["Pace", "Sent", "Tokens"]
+
+# What is held ends with its request.
+_FOREVER = f"{(1 << 64) - 1}ns"
 
 Outcome = Literal["served", "dropped", "ignored"]
 
@@ -111,7 +114,7 @@ class Pace:
             if self.limiter is not None:
                 sent._grant = self.limiter.acquire(timeout=sent._left())
             if self._tokens is not None and sent._tokens:
-                sent._token_grant = self._tokens.acquire(sent._tokens, timeout=sent._left())
+                sent._held = self._tokens.hold(sent._tokens, _FOREVER, timeout=sent._left())
             if sent._is_sent():
                 return
 
@@ -123,8 +126,8 @@ class Pace:
             if self.limiter is not None:
                 sent._grant = await self.limiter.acquire_async(timeout=sent._left())
             if self._tokens is not None and sent._tokens:
-                taken = self._tokens.acquire_async(sent._tokens, timeout=sent._left())
-                sent._token_grant = await taken
+                holds = self._tokens.hold_async(sent._tokens, _FOREVER, timeout=sent._left())
+                sent._held = await holds
             if sent._is_sent():
                 return
 
@@ -140,7 +143,7 @@ class Sent:
         self._grant: Grant | None = None
         # A request that costs more than ever passes waits for all of it.
         self._tokens = min(tokens.input + tokens.output, pace._max_tokens)
-        self._token_grant: Grant | None = None
+        self._held: Hold | None = None
         self._was_sent = False
 
     def response(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
@@ -178,13 +181,19 @@ class Sent:
         self._was_sent = self._request.send(self._pace._now_ns())
         if not self._was_sent:
             self._end_permit("ignored")
-            self._refund_tokens()
+            self._end_tokens()
         return self._was_sent
 
-    def _refund_tokens(self) -> None:
-        if self._token_grant is not None and self._pace._tokens is not None:
-            self._pace._tokens.refund(self._token_grant)
-            self._token_grant = None
+    def _end_tokens(self) -> None:
+        held, self._held = self._held, None
+        if held is None:
+            return
+        if self._was_sent:
+            # What it has cost is not known.
+            with contextlib.suppress(Closed):
+                held.commit(held.permits)
+        else:
+            held.cancel()
 
     def _end_permit(self, outcome: Outcome) -> None:
         grant, self._grant = self._grant, None
@@ -195,8 +204,7 @@ class Sent:
 
     def _close(self) -> None:
         self._end_permit("ignored")
-        if not self._was_sent:
-            self._refund_tokens()
+        self._end_tokens()
         self._request.close()
 
 

@@ -58,7 +58,7 @@ def left(limiter):
     return limiter.remaining
 
 
-def test_tokens_are_reserved_before_a_call_and_settled_by_its_usage():
+def test_tokens_are_held_before_a_call_until_its_usage_is_known():
     tokens = Limiter("1000/h", clock=ManualClock())
     seen = []
 
@@ -80,7 +80,7 @@ def test_what_was_used_beyond_the_estimate_is_charged():
 
 
 @pytest.mark.parametrize(("total", "expected"), [(30, 970), (None, 1000 - 108)])
-def test_a_stream_is_settled_by_its_last_part(total, expected):
+def test_a_stream_is_committed_by_its_last_part(total, expected):
     tokens = Limiter("1000/h", clock=ManualClock())
     with scripted((200, EVENTS, chunks(total))) as (url, _):
         client = client_of(url, tokens=tokens)
@@ -89,7 +89,7 @@ def test_a_stream_is_settled_by_its_last_part(total, expected):
     assert left(tokens) == expected
 
 
-def test_a_compressed_response_is_settled_too():
+def test_a_compressed_response_is_committed_too():
     tokens = Limiter("1000/h", clock=ManualClock())
     body = gzip.compress(json.dumps(completion(30)).encode())
     with scripted((200, {**JSON, "content-encoding": "gzip"}, body)) as (url, _):
@@ -253,22 +253,22 @@ def test_a_model_of_langchain_keeps_below_the_limit():
 @pytest.mark.parametrize("padding, used", [(4 << 20, 12), ((4 << 20) + 1, 50)])
 def test_a_response_is_kept_up_to_its_bound_and_beyond_the_estimate_stands(padding, used):
     limiter = Limiter("100 per any minute")
-    usage = _Usage(limiter, limiter.check(50).grant, httpx2.Response(200))
+    usage = _Usage(limiter.hold(50, 60), httpx2.Response(200))
     text = json.dumps(completion(12)).encode()
     usage.read(text)
     for _ in range(4):
         usage.read(b" " * ((padding - len(text)) // 4))
     usage.read(b" " * ((padding - len(text)) % 4))
-    usage.settle()
+    usage.commit()
     assert limiter.remaining == 100 - used
 
 
 def test_of_a_long_stream_the_end_is_kept():
     limiter = Limiter("100 per any minute")
-    usage = _Usage(limiter, limiter.check(50).grant, httpx2.Response(200, headers=EVENTS))
+    usage = _Usage(limiter.hold(50, 60), httpx2.Response(200, headers=EVENTS))
     for _ in range(6):
         usage.read(b"data: {}\n\n" * ((1 << 20) // 10))
         assert len(usage._kept) <= 4 << 20
     usage.read(chunks(12))
-    usage.settle()
+    usage.commit()
     assert limiter.remaining == 88

@@ -7,7 +7,7 @@ use rategate::error::KeyedError;
 use rategate::{Clock, Decision, Keyed, Limiter};
 
 use super::limiter::RequestLimiter;
-use super::taken::{Known, Taken};
+use super::taken::Known;
 use super::{
     Answer, Gate, Limit, LimitRequest, Pass, PassedRequest, PendingOutcome, decide, refused,
 };
@@ -78,7 +78,12 @@ where
     C: Clock + Clone + 'static,
 {
     fn try_take(&self, limit_request: LimitRequest) -> Answer {
-        let grant = match self.keyed.try_acquire(&self.key, limit_request.cost).map_err(reason)? {
+        let LimitRequest { cost, may_return, .. } = limit_request;
+        if may_return {
+            let hold = self.keyed.try_hold(&self.key, cost, Duration::MAX).map_err(reason)?;
+            return Ok(hold.map(PassedRequest::of_hold));
+        }
+        let grant = match self.keyed.try_acquire(&self.key, cost).map_err(reason)? {
             Decision::Granted(grant) => grant,
             Decision::Denied(denial) => return Ok(Err(denial)),
         };
@@ -86,14 +91,7 @@ where
             // The policy became one of operations in flight just now, and nothing would end this.
             let _ = self.keyed.release(&self.key, grant.permits());
         }
-        let taken = limit_request.may_return.then(|| {
-            let (keyed, key) = (self.keyed.clone(), self.key);
-            Taken::Charged(Box::new(move || {
-                // If the table is full, the refund has no effect.
-                let _ = keyed.refund(&key, &grant, grant.permits());
-            }))
-        });
-        Ok(Ok(PassedRequest { grant, taken }))
+        Ok(Ok(PassedRequest::of_grant(&grant)))
     }
 
     fn peek(&self, permits: u64) -> Option<Duration> {

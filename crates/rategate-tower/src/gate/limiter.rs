@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use rategate::charge::Hold;
 use rategate::error::ShareError;
 use rategate::{AsyncLimiter, Clock, Decision, Grant, Limiter, Permit, TryAcquireError};
 
-use super::taken::{CachedInFlight, Known, Taken, in_flight, refund_grant};
+use super::taken::{CachedInFlight, Known, Taken, cancel_hold, in_flight};
 use super::{
     Answer, Gate, Limit, LimitRequest, Outcome, Pass, PassedRequest, PendingOutcome, decide,
     waited_for,
@@ -70,14 +71,18 @@ where
                     ShareError::NothingInFlight => Reason::NoShares,
                     _ => Reason::Closed,
                 })?;
-            return Ok(permit.map(|permit| self.held(permit, limit_request)));
+            return Ok(permit.map(|permit| self.held(permit)));
         }
-        if self.known.may_count_in_flight(self.limiter) {
+        if self.known.counts_in_flight(self.limiter) {
             let permit = self.limiter.try_permit(limit_request.cost).map_err(refusal)?;
-            return Ok(permit.map(|permit| self.held(permit, limit_request)));
+            return Ok(permit.map(|permit| self.held(permit)));
+        }
+        if limit_request.may_return {
+            let hold = self.limiter.try_hold(limit_request.cost, Duration::MAX);
+            return Ok(hold.map_err(refusal)?.map(PassedRequest::of_hold));
         }
         Ok(match self.limiter.try_acquire(limit_request.cost).map_err(refusal)? {
-            Decision::Granted(grant) => Ok(self.charged(grant, limit_request)),
+            Decision::Granted(grant) => Ok(PassedRequest::of_grant(&grant)),
             Decision::Denied(denial) => Err(denial),
         })
     }
@@ -107,18 +112,23 @@ where
     C: Clock + 'static,
     K: Known,
 {
-    /// Returns a permit as the request's passage.
-    fn held(&self, permit: Permit<C>, limit_request: LimitRequest) -> PassedRequest {
-        if !self.known.counts_in_flight(self.limiter) {
-            return self.charged(permit.into_grant(), limit_request);
-        }
-        PassedRequest { grant: permit.grant(), taken: Some(in_flight(permit, self.known.clone())) }
+    /// Returns a permit in flight as the request's passage.
+    fn held(&self, permit: Permit<C>) -> PassedRequest {
+        let remaining = Some(permit.grant().remaining());
+        PassedRequest { remaining, taken: Some(in_flight(permit, self.known.clone())) }
+    }
+}
+
+impl PassedRequest {
+    pub(super) const fn of_grant(grant: &Grant) -> Self {
+        Self { remaining: Some(grant.remaining()), taken: None }
     }
 
-    fn charged(&self, grant: Grant, limit_request: LimitRequest) -> PassedRequest {
-        let taken =
-            limit_request.may_return.then(|| Taken::Charged(refund_grant(self.limiter, grant)));
-        PassedRequest { grant, taken }
+    pub(super) fn of_hold<C>(hold: Hold<C>) -> Self
+    where
+        C: Clock + 'static,
+    {
+        Self { remaining: None, taken: Some(Taken::Charged(cancel_hold(hold))) }
     }
 }
 
@@ -135,8 +145,17 @@ where
 {
     async fn wait(self, limit_request: LimitRequest, max_wait: Duration) -> Outcome {
         let limit = RequestLimiter { limiter: self.async_limiter.limiter(), known: &self.known };
-        let permit = self.async_limiter.permit_within(limit_request.cost, max_wait).await;
-        let waited = permit.map(|permit| limit.held(permit, limit_request));
+        let LimitRequest { cost, may_return, .. } = limit_request;
+        let waited = if self.known.counts_in_flight(limit.limiter) {
+            let permit = self.async_limiter.permit_within(cost, max_wait).await;
+            permit.map(|permit| limit.held(permit))
+        } else if may_return {
+            let hold = self.async_limiter.hold_within(cost, Duration::MAX, max_wait).await;
+            hold.map(PassedRequest::of_hold)
+        } else {
+            let grant = self.async_limiter.acquire_within(cost, max_wait).await;
+            grant.map(|grant| PassedRequest::of_grant(&grant))
+        };
         waited_for(&limit, limit_request, waited)
     }
 }

@@ -8,7 +8,7 @@ mod taken;
 use std::pin::Pin;
 use std::time::Duration;
 
-use rategate::{AcquireError, Denial, Grant, Share};
+use rategate::{AcquireError, Denial, Share};
 
 use crate::headers::{Numbers, QuotaStatus};
 use crate::key::Key;
@@ -99,9 +99,10 @@ pub(crate) trait Gate: Send + Sync {
     }
 }
 
-/// A request that passes: its grant, and the permits that may still be refunded or released.
+/// A request that passes: what is left after it, if that is known, and the permits that may still
+/// be refunded or released.
 struct PassedRequest {
-    grant: Grant,
+    remaining: Option<u64>,
     taken: Option<Taken>,
 }
 
@@ -169,7 +170,7 @@ fn passed(
 ) -> Outcome {
     let key_status = limit_request.reports_status.then(|| {
         // A full bucket never holds more, so there is no time until one more permit.
-        let remaining = passed_request.grant.remaining();
+        let remaining = passed_request.remaining.unwrap_or_else(|| limit.remaining());
         KeyStatus::new(limit_request, remaining, limit.peek(remaining.saturating_add(1)))
     });
     Outcome::Passed(key_status, passed_request.taken)

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rategate::adaptive::Outcome;
-use rategate::{Clock, Grant, Limiter, Permit};
+use rategate::charge::Hold;
+use rategate::{Clock, Limiter, Permit};
 
 /// The permits that a request has taken.
 pub(crate) enum Taken {
@@ -95,17 +96,9 @@ impl<C: Clock, K> Drop for Flight<C, K> {
 pub(super) trait Known: Clone + Send + Sync + 'static {
     /// Returns `true` if the limiter counts requests in flight, or follows how they end.
     ///
-    /// A limit's policy may only be known at run time, and may change. The call comes after a
-    /// permit was taken, so a later change does not turn that permit into one in flight.
+    /// A limit's policy may only be known at run time.
     fn counts_in_flight<C: Clock>(&self, limiter: &Limiter<C>) -> bool {
         needs_the_end(limiter)
-    }
-
-    /// Returns `false` if a permit that is taken now needs no end, as far as that is known without
-    /// the limiter's lock.
-    fn may_count_in_flight<C: Clock>(&self, limiter: &Limiter<C>) -> bool {
-        let _ = limiter;
-        true
     }
 }
 
@@ -129,10 +122,6 @@ impl Known for CachedInFlight {
         }
         counts
     }
-
-    fn may_count_in_flight<C: Clock>(&self, limiter: &Limiter<C>) -> bool {
-        self.counts_in_flight(limiter)
-    }
 }
 
 fn needs_the_end<C: Clock>(limiter: &Limiter<C>) -> bool {
@@ -149,14 +138,23 @@ where
     Taken::InFlight(Box::new(Flight { permit: Some(permit), end: End::default(), _known: known }))
 }
 
-/// Returns a closure that refunds a grant of a limiter.
-pub(super) fn refund_grant<C>(limiter: &Limiter<C>, grant: Grant) -> Refund
+/// Returns a closure that brings back what a request holds. Dropped without a call, all of it
+/// counts as used.
+pub(super) fn cancel_hold<C>(hold: Hold<C>) -> Refund
 where
     C: Clock + 'static,
 {
-    let limiter = limiter.clone();
-    Box::new(move || {
-        // A closed limiter needs no refund.
-        let _ = limiter.refund(&grant, grant.permits());
-    })
+    let mut kept = KeptOnDrop(Some(hold));
+    Box::new(move || drop(kept.0.take()))
+}
+
+/// A hold that counts as used if it is dropped.
+struct KeptOnDrop<C: Clock>(Option<Hold<C>>);
+
+impl<C: Clock> Drop for KeptOnDrop<C> {
+    fn drop(&mut self) {
+        if let Some(held) = self.0.take() {
+            held.keep();
+        }
+    }
 }

@@ -5,21 +5,22 @@ use std::io;
 use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use super::io::{DEFAULT_CHUNK, SHARE, refused};
-use super::poll_acquire::PollAcquire;
+use super::poll_wait::PollWait;
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::AcquireError;
-use crate::future::AsyncLimiter;
+use crate::future::{AcquireHold, AsyncLimiter};
 
 /// A reader or a writer for tasks, or both, whose bytes are a limiter's permits.
 ///
 /// It is [`ByteLimited`](crate::adapter::ByteLimited) for `AsyncRead` and `AsyncWrite`: those of
 /// tokio with the feature `tokio`, those of the futures crates with the feature `futures`.
 ///
-/// Each call moves one chunk at most, for which permits are taken before. If bytes did not move,
-/// because the call came out shorter, failed, or found the inner stream not ready, their permits
-/// are [refunded](crate::Limiter::refund) in the same poll. So a stream that waits for its peer
+/// Each call moves one chunk at most, for which permits are [held](crate::Limiter::hold) before. If
+/// bytes did not move, because the call came out shorter, failed, or found the inner stream not
+/// ready, their permits come back in the same poll. So a stream that waits for its peer
 /// keeps no permits from other callers, and when the peer is ready, it takes them anew. A call of
 /// no bytes costs nothing, nor does the end of the input. Flushing and closing pass through.
 ///
@@ -49,14 +50,17 @@ use crate::future::AsyncLimiter;
 /// A read and a write each have a slot in the wait queue, which they keep while they are not
 /// polled. So a `read` that is dropped, by a timeout or a `select!`, has lost no byte, and the
 /// next one goes on from there, with any buffer. A chunk that was granted meanwhile moves late.
-/// Dropped, the stream leaves the queue, and what it was granted is refunded; closing it does so
-/// for a write.
+/// Dropped, the stream leaves the queue; closing it does so for a write.
 pub struct AsyncByteLimited<T, C: Clock = MonotonicClock> {
     inner: T,
-    reads: PollAcquire<C>,
-    writes: PollAcquire<C>,
+    limiter: AsyncLimiter<C>,
+    reads: Wait<C>,
+    writes: Wait<C>,
     chunk: NonZeroU64,
 }
+
+/// The wait of one direction.
+type Wait<C> = PollWait<AcquireHold<C>>;
 
 /// A direction of bytes.
 #[derive(Clone, Copy)]
@@ -68,8 +72,8 @@ pub(super) enum Direction {
 impl<T, C: Clock> AsyncByteLimited<T, C> {
     /// Lets the bytes of `inner` pass `limiter`, which may be shared.
     pub fn new(inner: T, limiter: &AsyncLimiter<C>) -> Self {
-        let (reads, writes) = (PollAcquire::new(limiter), PollAcquire::new(limiter));
-        Self { inner, reads, writes, chunk: DEFAULT_CHUNK }
+        let (reads, writes) = (PollWait::default(), PollWait::default());
+        Self { inner, limiter: limiter.clone(), reads, writes, chunk: DEFAULT_CHUNK }
     }
 
     /// Sets the maximum number of bytes in one step.
@@ -104,7 +108,7 @@ impl<T: Unpin, C: Clock> AsyncByteLimited<T, C> {
         Pin::new(&mut self.inner)
     }
 
-    /// Waits for the permits of `wanted` bytes, lets `step` move them, and refunds the rest.
+    /// Holds permits for `wanted` bytes, and lets `step` move them.
     pub(super) fn poll_pass(
         &mut self,
         direction: Direction,
@@ -112,9 +116,9 @@ impl<T: Unpin, C: Clock> AsyncByteLimited<T, C> {
         context: &mut Context<'_>,
         step: impl FnOnce(Pin<&mut T>, &mut Context<'_>, usize) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
-        let Self { inner, reads, writes, chunk } = self;
+        let Self { inner, limiter, reads, writes, chunk } = self;
         let inner = Pin::new(inner);
-        let poll_acquire = match direction {
+        let wait = match direction {
             Direction::In => reads,
             Direction::Out => writes,
         };
@@ -123,12 +127,13 @@ impl<T: Unpin, C: Clock> AsyncByteLimited<T, C> {
             return step(inner, context, 0);
         }
         // A wait under way is for as many bytes as an earlier call wanted.
-        let mut is_stale = poll_acquire.is_waiting();
-        let grant = loop {
-            match ready!(poll_acquire.poll(|| permits, context)) {
-                Ok(Some(grant)) => break grant,
-                Ok(None) => return step(inner, context, 0),
-                Err(AcquireError::ExceedsCapacity(error))
+        let mut is_stale = wait.is_waiting();
+        let held = loop {
+            let begin = || Some(limiter.hold(permits, Duration::MAX));
+            match ready!(wait.poll(begin, context)) {
+                Some(Ok(held)) => break held,
+                None => return step(inner, context, 0),
+                Some(Err(AcquireError::ExceedsCapacity(error)))
                     if error.max > 0 && (is_stale || error.max < permits) =>
                 {
                     is_stale = false;
@@ -139,16 +144,18 @@ impl<T: Unpin, C: Clock> AsyncByteLimited<T, C> {
                         *chunk = NonZeroU64::new(permits).unwrap_or(*chunk);
                     }
                 }
-                Err(error) => return Poll::Ready(Err(refused(error))),
+                Some(Err(error)) => return Poll::Ready(Err(refused(error))),
             }
         };
-        let taken = usize::try_from(grant.permits()).unwrap_or(usize::MAX);
+        let permits = held.permits();
+        let taken = usize::try_from(permits).unwrap_or(usize::MAX);
         let moved = step(inner, context, taken.min(wanted));
         let used = match &moved {
             Poll::Ready(Ok(bytes)) => u64::try_from(*bytes).unwrap_or(u64::MAX),
             Poll::Ready(Err(_)) | Poll::Pending => 0,
         };
-        poll_acquire.refund(&grant, grant.permits().saturating_sub(used));
+        // A closed limiter counts nothing.
+        let _ = held.commit(used.min(permits));
         moved
     }
 }

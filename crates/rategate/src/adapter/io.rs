@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::AcquireError;
@@ -19,10 +20,10 @@ pub(super) const SHARE: u64 = 16;
 
 /// A reader or a writer, or both, whose bytes are a limiter's permits.
 ///
-/// Each call moves one chunk at most. Its permits are taken before the bytes move, so that a
-/// limit on what the other side sees is kept. If the call came out shorter or failed, the permits
-/// of the bytes that did not move are [refunded](Limiter::refund). A call of no bytes costs
-/// nothing, nor does the end of the input.
+/// Each call moves one chunk at most. Its permits are [held](Limiter::hold) before the bytes move,
+/// so that a limit on what the other side sees is kept. If the call came out shorter or failed,
+/// the permits of the bytes that did not move come back. A call of no bytes costs nothing, nor
+/// does the end of the input.
 ///
 /// A chunk is as long as the caller's buffer or as [`with_chunk`](Self::with_chunk) sets,
 /// whichever is less; if that many bytes can never pass at one instant, it is a sixteenth of what
@@ -52,7 +53,7 @@ pub(super) const SHARE: u64 = 16;
 ///
 /// If the limiter grants no more, calls fail with an [`io::Error`] whose source is a
 /// [`AdapterError`], and nothing has moved. `Interrupted` and `WouldBlock` come from the inner
-/// stream as they are: the permits have been refunded by then, and the same call can be made
+/// stream as they are: the permits have come back by then, and the same call can be made
 /// again.
 pub struct ByteLimited<T, C = MonotonicClock> {
     inner: T,
@@ -102,7 +103,7 @@ impl<T, C: Clock> ByteLimited<T, C> {
         self.inner
     }
 
-    /// Takes permits for a chunk of `wanted` bytes, lets `step` move them, and refunds the rest.
+    /// Holds permits for a chunk of `wanted` bytes, and lets `step` move them.
     fn pass(
         &mut self,
         wanted: usize,
@@ -112,9 +113,9 @@ impl<T, C: Clock> ByteLimited<T, C> {
         if permits == 0 {
             return step(&mut self.inner, 0);
         }
-        let grant = loop {
-            match self.limiter.acquire(permits) {
-                Ok(grant) => break grant,
+        let held = loop {
+            match self.limiter.hold(permits, Duration::MAX) {
+                Ok(held) => break held,
                 // Smaller each time, so this ends; from then on chunks are that small at once.
                 Err(AcquireError::ExceedsCapacity(error)) if (1..permits).contains(&error.max) => {
                     permits = error.max.div_ceil(SHARE);
@@ -126,10 +127,8 @@ impl<T, C: Clock> ByteLimited<T, C> {
         let taken = usize::try_from(permits).unwrap_or(usize::MAX);
         let moved = step(&mut self.inner, taken);
         let used = moved.as_ref().map_or(0, |&bytes| u64::try_from(bytes).unwrap_or(u64::MAX));
-        if used < permits {
-            // A closed limiter needs nothing back.
-            let _ = self.limiter.refund(&grant, permits.saturating_sub(used));
-        }
+        // A closed limiter counts nothing.
+        let _ = held.commit(used.min(permits));
         moved
     }
 }

@@ -7,7 +7,7 @@ mod futures;
 pub(crate) mod io;
 mod iter;
 #[cfg(any(feature = "futures", feature = "tokio"))]
-mod poll_acquire;
+mod poll_wait;
 #[cfg(feature = "rayon")]
 mod rayon;
 #[cfg(feature = "futures")]

@@ -7,10 +7,10 @@ use std::task::{Context, Poll, ready};
 
 use futures_sink::Sink;
 
-use super::poll_acquire::PollAcquire;
+use super::poll_wait::{PollWait, wait_for};
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::AcquireError;
-use crate::future::AsyncLimiter;
+use crate::future::{AcquireOwned, AsyncLimiter};
 
 /// A sink whose items pass a limiter on their way in.
 ///
@@ -55,8 +55,7 @@ use crate::future::AsyncLimiter;
 /// # Cancelling
 ///
 /// A `send` that is dropped leaves its item here with its slot in the wait queue; the next call
-/// goes on with both. Dropped itself, the sink leaves the queue, the permits of the item are
-/// refunded, and the item is dropped with it.
+/// goes on with both. Dropped itself, the sink leaves the queue, and the item is dropped with it.
 #[must_use = "a sink does nothing until it is polled"]
 pub struct RateLimitedSink<S, T, C = MonotonicClock, F = fn(&T) -> u64>
 where
@@ -64,7 +63,8 @@ where
 {
     inner: S,
     held: Option<T>,
-    poll_acquire: PollAcquire<C>,
+    limiter: AsyncLimiter<C>,
+    wait: PollWait<AcquireOwned<C>>,
     cost: F,
 }
 
@@ -95,7 +95,8 @@ impl<S, T, C: Clock, F: FnMut(&T) -> u64> RateLimitedSink<S, T, C, F> {
     ///
     /// An item that costs nothing passes without the limiter.
     pub fn by(inner: S, limiter: &AsyncLimiter<C>, cost: F) -> Self {
-        Self { inner, held: None, poll_acquire: PollAcquire::new(limiter), cost }
+        let (limiter, wait) = (limiter.clone(), PollWait::default());
+        Self { inner, held: None, limiter, wait, cost }
     }
 }
 
@@ -124,21 +125,22 @@ where
 {
     /// Sends the item that is here into the inner sink once its permits are granted.
     fn poll_pass(&mut self, context: &mut Context<'_>) -> Poll<Result<(), SinkError<S::Error>>> {
-        let Self { inner, held, poll_acquire, cost } = self;
+        let Self { inner, held, limiter, wait, cost } = self;
         let Some(item) = held else { return Poll::Ready(Ok(())) };
         let mut inner = Pin::new(inner);
         if let Err(error) = ready!(inner.as_mut().poll_ready(context)) {
-            poll_acquire.leave();
+            wait.leave();
             return Poll::Ready(Err(SinkError::Inner(error)));
         }
-        let Poll::Ready(granted) = poll_acquire.poll(|| cost(item), context) else {
+        let begin = || wait_for(limiter, cost(item));
+        let Poll::Ready(granted) = wait.poll(begin, context) else {
             if let Poll::Ready(Err(error)) = inner.poll_flush(context) {
-                poll_acquire.leave();
+                wait.leave();
                 return Poll::Ready(Err(SinkError::Inner(error)));
             }
             return Poll::Pending;
         };
-        granted.map_err(SinkError::Limiter)?;
+        granted.transpose().map_err(SinkError::Limiter)?;
         let sent = held.take().map_or(Ok(()), |item| inner.start_send(item));
         Poll::Ready(sent.map_err(SinkError::Inner))
     }

@@ -6,10 +6,10 @@ use std::task::{Context, Poll, ready};
 
 use futures_core::stream::{FusedStream, Stream};
 
-use super::poll_acquire::PollAcquire;
+use super::poll_wait::{PollWait, wait_for};
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::AcquireError;
-use crate::future::AsyncLimiter;
+use crate::future::{AcquireOwned, AsyncLimiter};
 
 /// Rate limits for every stream.
 ///
@@ -57,8 +57,8 @@ pub trait RateLimitedStreamExt: Stream + Sized {
         C: Clock,
         F: FnMut(&Self::Item) -> u64,
     {
-        let poll_acquire = PollAcquire::new(limiter);
-        RateLimitedStream { items: self, held: None, poll_acquire, cost, stopped: false }
+        let (limiter, wait) = (limiter.clone(), PollWait::default());
+        RateLimitedStream { items: self, held: None, limiter, wait, cost, stopped: false }
     }
 }
 
@@ -82,8 +82,7 @@ impl<S: Stream> RateLimitedStreamExt for S {}
 ///
 /// # Cancelling
 ///
-/// Dropped, the stream leaves the wait queue: what was taken for the item is refunded, and those
-/// behind move up. The item itself is dropped with it; [`into_parts`](Self::into_parts) saves it.
+/// Dropped, the stream leaves the wait queue, and those behind move up. The item itself is dropped with it; [`into_parts`](Self::into_parts) saves it.
 /// A grant that is not polled for stays with its item, which so may come out late, and with it
 /// one item more in a window than the limit allows.
 #[must_use = "a stream does nothing until it is polled"]
@@ -94,7 +93,8 @@ where
 {
     items: S,
     held: Option<S::Item>,
-    poll_acquire: PollAcquire<C>,
+    limiter: AsyncLimiter<C>,
+    wait: PollWait<AcquireOwned<C>>,
     cost: F,
     stopped: bool,
 }
@@ -117,7 +117,7 @@ where
     type Item = Result<S::Item, AcquireError>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let Self { items, held, poll_acquire, cost, stopped } = self.get_mut();
+        let Self { items, held, limiter, wait, cost, stopped } = self.get_mut();
         if *stopped {
             return Poll::Ready(None);
         }
@@ -128,9 +128,9 @@ where
             *stopped = true;
             return Poll::Ready(None);
         };
-        match ready!(poll_acquire.poll(|| cost(item), context)) {
-            Ok(_) => Poll::Ready(held.take().map(Ok)),
-            Err(error) => {
+        match ready!(wait.poll(|| wait_for(limiter, cost(item)), context)) {
+            None | Some(Ok(_)) => Poll::Ready(held.take().map(Ok)),
+            Some(Err(error)) => {
                 *stopped = true;
                 Poll::Ready(Some(Err(error)))
             }

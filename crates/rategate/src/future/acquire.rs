@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use rategate_core::fair::ClassId;
-use rategate_core::holds::Hold;
 use rategate_core::queue::{Joined, Request, WaiterId};
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::Grant;
 use crate::error::AcquireError;
+use crate::hold::Hold;
+use crate::limiter::Limiter;
 use crate::section::{CriticalSection, Estimate, Notifier};
 use crate::shared::Shared;
 
@@ -24,9 +25,8 @@ use crate::shared::Shared;
 ///
 /// Dropped while it waits, it leaves the queue, and what it held is refunded, even when its start
 /// had come. Those behind it move up, and each that is due then is woken. On a schedule that
-/// promises instants it may be dropped after its start but before it was polled. Its permits are
-/// then refunded as far as the limit can take them back, as by
-/// [`Limiter::refund`](crate::Limiter::refund).
+/// promises instants it may be dropped after its start but before it was polled. Its permits then
+/// count as used, and one that would count in flight has ended.
 ///
 /// A future that is leaked, by [`mem::forget`](std::mem::forget), or is not polled when it is
 /// woken, holds its permits for the [grace period](crate::Limiter::with_grace), once, and blocks
@@ -55,10 +55,15 @@ pub struct AcquireWithin<'a, C: Clock> {
     max_wait_ns: u64,
 }
 
-/// The wait of [`AsyncLimiter::hold`](crate::AsyncLimiter::hold).
-pub(super) struct AcquireHold<'a, C: Clock> {
-    acquire: Acquire<'a, C>,
+/// The future of [`AsyncLimiter::hold`](crate::AsyncLimiter::hold).
+///
+/// It is an [`AcquireOwned`] that holds what it takes. Dropped, it leaves the queue.
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct AcquireHold<C: Clock = MonotonicClock> {
+    limiter: Limiter<C>,
+    wait: Wait,
     estimate: Estimate,
+    max_wait_ns: Option<u64>,
 }
 
 /// One wait, wherever its limiter is kept. Its owner has to [leave](Self::leave) before the drop.
@@ -85,9 +90,17 @@ impl<'a, C: Clock> Acquire<'a, C> {
     }
 }
 
-impl<'a, C: Clock> AcquireHold<'a, C> {
-    pub(super) const fn new(acquire: Acquire<'a, C>, ttl_ns: u64) -> Self {
-        Self { acquire, estimate: Estimate::new(ttl_ns) }
+impl<C: Clock> AcquireHold<C> {
+    pub(super) fn new(limiter: Limiter<C>, request: Request, ttl_ns: u64) -> Self {
+        let max_wait_ns = request.max_wait_ns;
+        Self { limiter, wait: Wait::new(request), estimate: Estimate::new(ttl_ns), max_wait_ns }
+    }
+
+    /// Returns a future for a caller that runs later than the future is polled: see
+    /// [`AcquireOwned::provisionally`].
+    pub fn provisionally(mut self) -> Self {
+        self.wait.make_provisional();
+        self
     }
 }
 
@@ -226,7 +239,7 @@ impl Wait {
         }
     }
 
-    /// Leaves the wait queue, or refunds what was granted there.
+    /// Leaves the wait queue.
     fn leave<C: Clock>(&self, shared: &Shared<C>) {
         if let State::Waiting(waiter_slot) = &self.state {
             shared.leave(waiter_slot);
@@ -243,13 +256,13 @@ impl<C: Clock> Future for Acquire<'_, C> {
     }
 }
 
-impl<C: Clock> Future for AcquireHold<'_, C> {
-    type Output = Result<Option<Hold>, AcquireError>;
+impl<C: Clock> Future for AcquireHold<C> {
+    type Output = Result<Hold<C>, AcquireError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { acquire, estimate } = &mut *self;
-        let polled = acquire.wait.poll(acquire.shared, None, Some(estimate), context);
-        polled.map(|ended| ended.map(|_| estimate.held.take()))
+        let Self { limiter, wait, estimate, max_wait_ns } = &mut *self;
+        let polled = wait.poll(limiter.shared(), *max_wait_ns, Some(estimate), context);
+        polled.map(|ended| limiter.held_by(ended, estimate))
     }
 }
 
@@ -283,6 +296,12 @@ impl<C: Clock> Drop for AcquireOwned<C> {
     }
 }
 
+impl<C: Clock> Drop for AcquireHold<C> {
+    fn drop(&mut self) {
+        self.wait.leave(self.limiter.shared());
+    }
+}
+
 impl<C: Clock> fmt::Debug for Acquire<'_, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Acquire").field("wait", &self.wait).finish_non_exhaustive()
@@ -292,6 +311,12 @@ impl<C: Clock> fmt::Debug for Acquire<'_, C> {
 impl<C: Clock> fmt::Debug for AcquireOwned<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AcquireOwned").field("wait", &self.wait).finish_non_exhaustive()
+    }
+}
+
+impl<C: Clock> fmt::Debug for AcquireHold<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AcquireHold").field("wait", &self.wait).finish_non_exhaustive()
     }
 }
 

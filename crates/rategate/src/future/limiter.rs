@@ -9,7 +9,6 @@ use super::driver;
 use super::reservation::AsyncReservation;
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::AcquireError;
-use crate::hold::Hold;
 use crate::limiter::Limiter;
 use crate::permit::Permit;
 use rategate_core::all_of::AllOf;
@@ -186,16 +185,27 @@ impl<C: Clock> AsyncLimiter<C> {
         Ok(Permit::new(Arc::clone(self.limiter.shared()), grant, permits))
     }
 
-    /// Waits until an estimate of `permits` fits, and holds it until the true cost is known.
+    /// Waits until an estimate of `permits` fits, and holds it until the true cost is known. The
+    /// future borrows nothing.
     ///
     /// See [`Limiter::hold`](crate::Limiter::hold).
     ///
     /// # Errors
     ///
     /// The errors of [`acquire`](Self::acquire).
-    pub async fn hold(&self, permits: u64, ttl: Duration) -> Result<Hold<C>, AcquireError> {
-        let held = AcquireHold::new(self.acquire(permits), whole_ns(ttl)).await?;
-        held.map(|held| self.limiter.held(held)).ok_or(AcquireError::Closed)
+    pub fn hold(&self, permits: u64, ttl: Duration) -> AcquireHold<C> {
+        AcquireHold::new(self.limiter.clone(), self.limiter.request(permits), whole_ns(ttl))
+    }
+
+    /// Holds an estimate as [`hold`](Self::hold) does, if it fits within `max_wait` of the first
+    /// poll.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`acquire_within`](Self::acquire_within).
+    pub fn hold_within(&self, permits: u64, ttl: Duration, max_wait: Duration) -> AcquireHold<C> {
+        let request = self.limiter.request(permits).within(Some(whole_ns(max_wait)));
+        AcquireHold::new(self.limiter.clone(), request, whole_ns(ttl))
     }
 
     /// Takes `permits` as [`permit`](Self::permit) does, if they may start within `max_wait`.

@@ -12,7 +12,7 @@ mod async_io;
 #[cfg(feature = "tokio")]
 mod tokio;
 
-pub use self::acquire::{Acquire, AcquireOwned, AcquireWithin};
+pub use self::acquire::{Acquire, AcquireHold, AcquireOwned, AcquireWithin};
 #[cfg(feature = "async-io")]
 pub use self::async_io::AsyncIoTimer;
 pub use self::limiter::AsyncLimiter;

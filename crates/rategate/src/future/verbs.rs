@@ -6,7 +6,6 @@ use rategate_core::adaptive::Outcome;
 use rategate_core::all_of::AllOf;
 use rategate_core::debt::Charged;
 use rategate_core::share::Share;
-use rategate_core::verdict::Settled;
 
 use super::limiter::AsyncLimiter;
 use crate::clock::Clock;
@@ -86,29 +85,6 @@ impl<C: Clock> AsyncLimiter<C> {
     /// [`Closed`].
     pub fn remaining(&self) -> Result<u64, Closed> {
         self.limiter().remaining()
-    }
-
-    /// Refunds `permits` of a grant that had no effect: see [`Limiter::refund`].
-    ///
-    /// [`Limiter::refund`]: crate::Limiter::refund
-    ///
-    /// # Errors
-    ///
-    /// [`Closed`].
-    pub fn refund(&self, grant: &Grant, permits: u64) -> Result<u64, Closed> {
-        self.limiter().refund(grant, permits)
-    }
-
-    /// Corrects an estimate, once the operation is known to have taken `actual` permits: see
-    /// [`Limiter::settle`].
-    ///
-    /// [`Limiter::settle`]: crate::Limiter::settle
-    ///
-    /// # Errors
-    ///
-    /// [`ChargeError`].
-    pub fn settle(&self, grant: &Grant, actual: u64) -> Result<Settled, ChargeError> {
-        self.limiter().settle(grant, actual)
     }
 
     /// Charges `permits` that have been used already, whether they fit or not: see

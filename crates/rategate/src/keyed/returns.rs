@@ -2,7 +2,6 @@
 
 use rategate_core::adaptive::Outcome;
 use rategate_core::debt::{Charged, Debt};
-use rategate_core::verdict::Settled;
 
 use super::Keyed;
 use super::key::Key;
@@ -14,18 +13,6 @@ use crate::status::Status;
 use crate::sync::Ordering;
 
 impl<K: Key + ?Sized, C: Clock + Clone> Keyed<K, C> {
-    /// Refunds `permits` of a grant of this key, and returns the number that came back.
-    ///
-    /// See [`Limiter::refund`]. An evicted key has nothing to refund. Permits that a new key took
-    /// of the limit shared in a full table go back to that limit.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`try_acquire`](Self::try_acquire).
-    pub fn refund(&self, key: &K, grant: &Grant, permits: u64) -> Result<u64, KeyedError> {
-        self.table.refund(&self.location(key), grant, permits)
-    }
-
     /// Credits permits to a key without a grant, and returns the number that came back.
     ///
     /// The caller vouches that these permits had no effect: see [`Limiter::credit`]. A key that
@@ -33,8 +20,7 @@ impl<K: Key + ?Sized, C: Clock + Clone> Keyed<K, C> {
     /// is credited to the limit that new keys share in a full table.
     ///
     /// In any window, the key's permits that start are then at most what its limit allows plus
-    /// what was credited in that window. After a credit the key is decided under the lock until it
-    /// has fully recovered, so each grant still refunds exactly its own permits.
+    /// what was credited in that window.
     ///
     /// ```
     /// use rategate::{Gcra, Keyed};
@@ -55,18 +41,16 @@ impl<K: Key + ?Sized, C: Clock + Clone> Keyed<K, C> {
 
     /// Clears a key's use and promises, as if it were new. Returns whether that made a difference.
     ///
-    /// Later refunds of earlier grants have no effect; waiters of its limiter stay in the wait
-    /// queue. Under a policy that time never recovers fully, a known key always counts as used.
+    /// Later ends of earlier holds have no effect; waiters of its limiter stay in the wait queue. Under a policy that time never recovers fully, a known key always counts as used.
     /// Permits that a key took of the limit shared in a full table stay taken.
     ///
     /// ```
     /// use rategate::{Gcra, Keyed};
     ///
     /// let per_caller: Keyed<str> = Keyed::new(Gcra::per_hour(10).burst(10));
-    /// let grant = per_caller.try_acquire("10.0.0.7", 4)?.granted().unwrap();
+    /// assert!(per_caller.try_acquire("10.0.0.7", 4)?.is_granted());
     /// assert!(per_caller.reset("10.0.0.7")?);
     /// assert_eq!(per_caller.remaining("10.0.0.7")?, 10);
-    /// assert_eq!(per_caller.refund("10.0.0.7", &grant, 4)?, 0);
     /// assert!(!per_caller.reset("10.0.0.7")?);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -128,18 +112,6 @@ impl<K: Key + ?Sized, C: Clock + Clone> Keyed<K, C> {
     /// Sets how debts end from now on. A debt of a window that is carried already stays so.
     pub fn set_debt(&self, debt: Debt) {
         self.table.debt.store(debt.bits(), Ordering::Relaxed);
-    }
-
-    /// Corrects an estimate, once the operation of `grant` is known to have taken `actual`
-    /// permits.
-    ///
-    /// See [`Limiter::settle`].
-    ///
-    /// # Errors
-    ///
-    /// [`KeyedError::CountsInFlight`], and those of [`try_acquire`](Self::try_acquire).
-    pub fn settle(&self, key: &K, grant: &Grant, actual: u64) -> Result<Settled, KeyedError> {
-        self.table.settle(&self.location(key), grant, actual)
     }
 
     /// Records that operations of a key have ended: see [`Limiter::release`].

@@ -44,10 +44,6 @@ const KEYS_PER_SHARD: usize = 1_638;
 const FEW_SHARDS: usize = 16;
 /// The minimum number of keys per shard of a small table that has several shards.
 const FEW_KEYS: usize = 64;
-/// The refund epoch of the shared limits: beyond any policy's, which tells their grants from
-/// others.
-const SPILLED: RefundEpoch = RefundEpoch::after_changes(1 << 31);
-
 /// The serial numbers of a ledger.
 const SERIALS: u64 = 1 << 32;
 
@@ -428,17 +424,11 @@ impl<I: Id, C: Clock + Clone> Table<I, C> {
         }
     }
 
-    /// Creates a limit for new keys to share, whose grants are marked as such.
+    /// Creates a limit for new keys to share.
     fn spilling(&self, policy: AnyPolicy) -> Limiter<C> {
         let now_ns = self.clock.now_ns();
         let fresh = Member::fresh(policy, now_ns);
-        self.limiter_over(Ledger::resumed(fresh, SPILLED, now_ns))
-    }
-
-    /// Returns the shared limit, if the grant is one of it.
-    fn spill_of(&self, tier: usize, grant: &Grant) -> Option<&Limiter<C>> {
-        let is_spilled = grant.as_granted().ticket.epoch() >= SPILLED;
-        self.spill.get(tier)?.get().filter(|_| is_spilled)
+        self.limiter_over(Ledger::with_state(fresh, now_ns))
     }
 
     fn table_full(&self) -> KeyedError {

@@ -139,19 +139,20 @@ impl<C: Clock> Limiter<C> {
     /// order. A class that is alone gets everything, and an idle class saves nothing up. This
     /// handle and its clones form a class of weight 1.
     ///
-    /// A crawler fetches pages of unknown size under one bandwidth. Each kind of site acquires
-    /// and [settles](Self::settle) by its own class:
+    /// A crawler fetches pages of unknown size under one bandwidth. Each kind of site
+    /// [holds](Self::hold) an estimate and commits the size by its own class:
     ///
     /// ```
+    /// use std::time::Duration;
+    ///
     /// use rategate::{Gcra, Limiter};
     ///
+    /// let minute = Duration::from_secs(60);
     /// let bandwidth = Limiter::new(Gcra::per_second(100_000).burst(100_000));
     /// let (slow_sites, fast_sites) = (bandwidth.class(1)?, bandwidth.class(1)?);
     ///
-    /// let page = slow_sites.acquire(10_000)?;
-    /// slow_sites.settle(&page, 12_500)?;
-    /// let page = fast_sites.acquire(10_000)?;
-    /// fast_sites.settle(&page, 1_200)?;
+    /// slow_sites.hold(10_000, minute)?.commit(12_500)?;
+    /// fast_sites.hold(10_000, minute)?.commit(1_200)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

@@ -1,4 +1,4 @@
-//! Permits that come back: refunds, the ends of operations, and refills.
+//! Permits that come back: the ends of operations, and refills.
 
 use rategate_core::adaptive::Outcome;
 
@@ -8,34 +8,6 @@ use crate::decision::Grant;
 use crate::error::Closed;
 
 impl<C: Clock> Limiter<C> {
-    /// Refunds `permits` of a grant that had no effect and never will. Returns how many went back.
-    ///
-    /// Examples are a request that failed before it was sent, and an estimate that was too high.
-    /// Fewer may go back: only so many that the limit is at least as full as if they had never
-    /// been taken. Each permit can be refunded once; of a grant by a batch of a
-    /// [`Local`](crate::Local) handle none can.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    ///
-    /// use rategate::{Limiter, ManualClock, SlidingLog};
-    ///
-    /// let policy = SlidingLog::new(2, Duration::from_secs(1));
-    /// let limiter = Limiter::with_clock(policy, ManualClock::new());
-    /// let grant = limiter.acquire(2)?;
-    /// assert_eq!(limiter.refund(&grant, 1)?, 1, "one of them was never sent");
-    /// assert!(limiter.try_acquire(1)?.is_granted());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Closed`].
-    pub fn refund(&self, grant: &Grant, permits: u64) -> Result<u64, Closed> {
-        let grant = grant.as_granted();
-        self.shared.section_in_order(|section| section.refund(self.class, &grant, permits))
-    }
-
     /// Ends operations in flight. Returns `true` if a policy here counts them.
     ///
     /// Only [`Concurrency`](crate::Concurrency) and [`CommitLog`](crate::CommitLog) do. With the

@@ -1,14 +1,13 @@
-//! Permits that come back to the limit and its waiters: of holds, refunds and settlements.
+//! Permits that come back to the limit and its waiters, of holds.
 
 use std::cell::Cell;
 
 use rategate_core::debt::Debt;
-use rategate_core::error::CountsInFlight;
 use rategate_core::fair::ClassId;
 use rategate_core::holds::{Committed, Hold};
 use rategate_core::ledger::Ledger;
 use rategate_core::queue::Outcome;
-use rategate_core::verdict::{Grant, Settled};
+use rategate_core::verdict::Grant;
 
 use super::{Collected, CriticalSection, State};
 
@@ -74,39 +73,6 @@ impl CriticalSection<'_> {
                 queue.settle(class, hold.permits, actual);
             }
             committed
-        })
-    }
-
-    /// Refunds permits of a grant, to the benefit of all waiters and of the class that had them.
-    pub(crate) fn refund(&mut self, class: ClassId, grant: &Grant, permits: u64) -> u64 {
-        self.change_with(|limit, queue, now_ns| {
-            let back = limit.refund(now_ns, grant, permits);
-            // A class without waiters can only be charged more.
-            if let Some(queue) = queue {
-                queue.settle(class, back, 0);
-            }
-            back
-        })
-    }
-
-    /// Corrects an estimate of a caller of this class.
-    pub(crate) fn settle(
-        &mut self,
-        class: ClassId,
-        grant: &Grant,
-        actual: u64,
-        debt: Debt,
-    ) -> Result<Settled, CountsInFlight> {
-        if actual > grant.permits {
-            // The queue records what the class owes, even where other classes come later.
-            self.state.with_queue();
-        }
-        self.change_with(|limit, queue, now_ns| {
-            let settled = limit.settle(now_ns, grant, actual, debt);
-            if let Some(queue) = queue.filter(|_| settled.is_ok()) {
-                queue.settle(class, grant.permits, actual);
-            }
-            settled
         })
     }
 }

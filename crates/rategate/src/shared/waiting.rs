@@ -188,7 +188,7 @@ impl<C: Clock> Shared<C> {
         self.section_even_if_closed(|section| section.wait_for_promise(&promise.grant))
     }
 
-    /// Leaves a waiter slot. A grant that has reached it is refunded as far as possible.
+    /// Leaves a waiter slot. A grant that has reached it counts as used, except in flight.
     pub(crate) fn leave(&self, waiter_slot: &WaiterId) {
         let mut locked = self.lock();
         if let Some(notifier) = locked.state().leave_from_behind(waiter_slot) {
@@ -198,7 +198,7 @@ impl<C: Clock> Shared<C> {
         self.run_section_at(locked, NeverBack::now_in_order_ns, |section| {
             section.serve();
             if let Some(Outcome::Granted(grant)) = section.leave(waiter_slot) {
-                section.change(|limit, now_ns| limit.refund(now_ns, &grant, grant.permits));
+                section.change(|limit, now_ns| limit.abort(now_ns, grant.permits));
             }
         });
     }

@@ -7,14 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
-use rategate::charge::Debt;
+use rategate::charge::{Debt, Hold};
 use rategate::error::KeyedError;
 use rategate::keyed::Capacity;
 use rategate::keyed::Hashing;
 use rategate::policy::Anchor;
 use rategate::{
-    AnyPolicy, Clock, Decision, FixedWindow, Grant, Keyed, Limiter, ManualClock, Reservation,
-    SlidingLog,
+    AnyPolicy, Clock, FixedWindow, Keyed, Limiter, ManualClock, Reservation, SlidingLog,
 };
 use rategate_testkit::ns;
 
@@ -75,7 +74,15 @@ impl Ideal {
     }
 }
 
-type Held = Reservation<ManualClock>;
+type Promised = Reservation<ManualClock>;
+
+/// A hold of the limiter and of the table.
+struct Held {
+    key: u64,
+    tier: usize,
+    ideal: Hold<ManualClock>,
+    seen: Hold<ManualClock>,
+}
 
 /// A world of random traffic on few keys, with steps of time of all sizes.
 struct World {
@@ -90,9 +97,8 @@ struct World {
     keyed: Keyed<u64, ManualClock>,
     /// The era, which determines the tiers of some keys.
     era: Arc<AtomicU64>,
-    /// The grants of the limiter and of the table.
-    grants: Vec<(u64, Grant, Grant)>,
-    held: Vec<(Held, Held)>,
+    holds: Vec<Held>,
+    reserved: Vec<(Promised, Promised)>,
 }
 
 fn tier_of(key: u64, era: u64, tiers: usize) -> usize {
@@ -135,8 +141,8 @@ impl World {
             ideal,
             keyed: keyed.unwrap().with_debt(debt),
             era,
-            grants: Vec::new(),
-            held: Vec::new(),
+            holds: Vec::new(),
+            reserved: Vec::new(),
         }
     }
 
@@ -154,7 +160,7 @@ impl World {
         }
         let (key, permits) = (self.random.u64(..self.keys), self.random.u64(..4));
         let renewed = std::mem::take(&mut self.ideal.renewed);
-        self.grants.retain(|(key, ..)| !renewed.contains(key));
+        self.holds.retain(|held| !renewed.contains(&held.key));
         let what = format!("seed {}, call {call}, key {key}, {permits}", self.seed);
         let ideal = self.ideal_of(key);
         match self.random.u64(..52) {
@@ -181,9 +187,11 @@ impl World {
                 assert_eq!(ideal, self.keyed.peek(&key, permits), "{what}");
             }
             25..=29 => self.same_remaining(key, &what),
-            30..=32 if !self.grants.is_empty() => self.refund(permits, &what),
+            // A hold of a key that has a limiter is of that limiter, which goes on with it.
+            30 if !self.ideal.promised.contains(&key) => self.hold(key, permits, &what),
+            31..=32 if !self.holds.is_empty() => self.commit(permits, &what),
             33 => self.reserve(key, permits.max(1), &what),
-            34 if !self.held.is_empty() => self.end_reservation(&what),
+            34 if !self.reserved.is_empty() => self.end_reservation(&what),
             35 => {
                 self.era.fetch_add(1, Ordering::Relaxed);
             }
@@ -211,12 +219,9 @@ impl World {
             return assert_eq!(ideal.is_err(), seen.is_err(), "{what}");
         };
         assert_eq!(outcome(ideal), outcome(seen), "{what}");
-        if let (Decision::Granted(a), Decision::Granted(b)) = (ideal, seen) {
-            self.grants.push((key, a, b));
-            // A grant of zero permits leaves no trace.
-            if permits > 0 {
-                self.ideal.used.insert(key);
-            }
+        // A grant of zero permits leaves no trace.
+        if permits > 0 && ideal.is_granted() {
+            self.ideal.used.insert(key);
         }
     }
 
@@ -230,11 +235,8 @@ impl World {
         };
         assert_eq!(outcome(ideal), outcome(seen), "{what}");
         assert_eq!(limiter.status().ok(), Some(status), "{what}");
-        if let (Decision::Granted(a), Decision::Granted(b)) = (ideal, seen) {
-            self.grants.push((key, a, b));
-            if permits > 0 {
-                self.ideal.used.insert(key);
-            }
+        if permits > 0 && ideal.is_granted() {
+            self.ideal.used.insert(key);
         }
     }
 
@@ -261,20 +263,40 @@ impl World {
         }
     }
 
-    /// Refunds a grant. A key that was evicted refunds nothing, which no decision reveals.
-    fn refund(&mut self, permits: u64, what: &str) {
-        let at = self.random.usize(..self.grants.len());
-        let (key, a, b) = self.grants.swap_remove(at);
-        let ideal = self.ideal_of(key);
-        if self.ideal.renewed.contains(&key) {
+    fn hold(&mut self, key: u64, permits: u64, what: &str) {
+        let ttl = Duration::from_nanos(self.random.choice([S, 5 * S, u64::MAX]).unwrap());
+        let ideal = self.ideal_of(key).try_hold(permits, ttl);
+        let seen = self.keyed.try_hold(&key, permits, ttl);
+        match (ideal, seen) {
+            (Ok(Ok(ideal)), Ok(Ok(seen))) => {
+                assert_eq!(ideal.ends_at(), seen.ends_at(), "{what}");
+                if permits > 0 {
+                    self.ideal.used.insert(key);
+                }
+                let tier =
+                    tier_of(key, self.era.load(Ordering::Relaxed), self.ideal.policies.len());
+                self.holds.push(Held { key, tier, ideal, seen });
+            }
+            (Ok(Err(ideal)), Ok(Err(seen))) => {
+                assert_eq!(ideal.retry_after(), seen.retry_after(), "{what}");
+            }
+            (ideal, seen) => assert!(ideal.is_err() && seen.is_err(), "{what}"),
+        }
+    }
+
+    fn commit(&mut self, actual: u64, what: &str) {
+        let at = self.random.usize(..self.holds.len());
+        let Held { key, tier, ideal, seen } = self.holds.swap_remove(at);
+        let _ = self.ideal_of(key);
+        let tiers = self.ideal.policies.len();
+        // A key that is no longer known is charged in the tier of its hold.
+        let is_same = tier == tier_of(key, self.era.load(Ordering::Relaxed), tiers);
+        if self.ideal.renewed.contains(&key) || !is_same {
             return;
         }
-        let was_full = ideal.remaining();
-        let ideal_back = ideal.refund(&a, permits).unwrap();
-        let back = self.keyed.refund(&key, &b, permits).unwrap();
-        // The refund to a full bucket may be reported in either way, and changes nothing.
-        if back != ideal_back {
-            assert_eq!(ideal.remaining(), was_full, "{what}: of key {key}");
+        assert_eq!(ideal.commit(actual), seen.commit(actual), "{what}: of key {key}");
+        if actual > 0 {
+            self.ideal.used.insert(key);
         }
         self.same_remaining(key, what);
     }
@@ -290,7 +312,7 @@ impl World {
                 assert_eq!(ns(ours.promised_at()), ns(theirs.promised_at()), "{what}");
                 self.ideal.promised.push(key);
                 self.ideal.used.insert(key);
-                self.held.push((ours, theirs));
+                self.reserved.push((ours, theirs));
             }
             (Err(_), Err(_)) => {}
             (_, theirs) => panic!("{what}: {}", theirs.is_ok()),
@@ -298,7 +320,7 @@ impl World {
     }
 
     fn end_reservation(&mut self, what: &str) {
-        let (ours, theirs) = self.held.remove(0);
+        let (ours, theirs) = self.reserved.remove(0);
         let key = self.ideal.promised.remove(0);
         if self.random.u64(..2) == 0 {
             assert_eq!(ours.cancel(), theirs.cancel(), "{what}");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rategate::charge::Settled;
+use rategate::charge::{Committed, Settled};
 use rategate::error::KeyedError;
 use rategate::keyed::{Capacity, Overflow};
 use rategate::{Concurrency, Keyed, ManualClock};
@@ -42,31 +42,34 @@ fn new_keys_report_the_limit_they_would_share() {
 }
 
 #[test]
-fn refunds_of_new_keys_go_to_the_shared_limit() {
+fn holds_of_new_keys_are_of_the_shared_limit() {
     let clock = ManualClock::new();
     let keyed = full(Overflow::Share, &clock);
-    let grant = |key, permits| keyed.try_acquire(&key, permits).unwrap().granted().unwrap();
-    let (first, second) = (grant(1, 2), grant(2, 1));
+    let held = |key, permits| keyed.try_hold(&key, permits, Duration::MAX).unwrap().unwrap();
+    let (first, second) = (held(1, 2), held(2, 1));
     assert_eq!(keyed.remaining(&1), Ok(0));
-    assert_eq!(keyed.refund(&1, &first, 1), Ok(1));
+    let back = Committed::InTime(Settled::Back { permits: 1 });
+    assert_eq!(first.commit(1), Ok(back));
     assert_eq!(keyed.remaining(&2), Ok(1), "for all who share");
-    assert_eq!(keyed.settle(&2, &second, 2), Ok(Settled::Owed { permits: 1, forgiven: 0 }));
+    let owed = Committed::InTime(Settled::Owed { permits: 1, forgiven: 0 });
+    assert_eq!(second.commit(2), Ok(owed));
     assert_eq!(keyed.remaining(&1), Ok(0));
 
-    // Now key 1 has an entry, to which its earlier grants do not belong.
+    // Now key 1 has an entry, to which its earlier holds do not belong.
+    let early = held(3, 0);
     clock.advance(Duration::from_nanos(2 * S + 1));
-    let own = grant(1, 3);
+    let own = held(1, 3);
     assert_eq!(keyed.len(), 1);
-    let _ = keyed.refund(&1, &first, 2).unwrap();
+    early.cancel();
     assert_eq!(keyed.remaining(&1), Ok(0));
-    assert_eq!(keyed.refund(&1, &own, 2), Ok(2));
+    assert_eq!(own.commit(1), Ok(Committed::InTime(Settled::Back { permits: 2 })));
     assert_eq!(keyed.remaining(&1), Ok(2));
 
     // The accounting is equal after a change of the numbers.
     keyed.reconfigure(bucket("2/s", 5)).unwrap();
-    let shared = grant(7, 1);
+    let shared = held(7, 1);
     let left = keyed.remaining(&8).unwrap();
-    assert_eq!(keyed.refund(&7, &shared, 1), Ok(1));
+    assert_eq!(shared.commit(0), Ok(back));
     assert_eq!(keyed.remaining(&8), Ok(left + 1));
 }
 

@@ -12,8 +12,8 @@ use rategate::keyed::{Capacity, JointDecision, Overflow, try_all};
 use rategate::policy::Anchor;
 use rategate::wait::{CancelToken, Timer, Wake};
 use rategate::{
-    AnyPolicy, AsyncLimiter, Clock, CommitLog, Concurrency, Decision, FixedWindow, Keyed,
-    ManualClock, Pacer, SlidingLog, Status,
+    AnyPolicy, AsyncLimiter, Clock, CommitLog, Concurrency, FixedWindow, Keyed, ManualClock, Pacer,
+    SlidingLog, Status,
 };
 
 use crate::keyed::{S, bucket, outcome, passes, table};
@@ -226,26 +226,6 @@ fn an_attempt_for_zero_permits_takes_nothing() {
             panic!("{policy:?}");
         };
         assert_eq!(by, 1, "{policy:?}");
-    }
-}
-
-/// A grant from before a reset refunds nothing of later grants, even in a slot.
-#[test]
-fn a_reset_voids_earlier_grants() {
-    let policies: [AnyPolicy; 3] = [
-        bucket("1/h", 3).into(),
-        FixedWindow::new(3, Duration::from_nanos(3_600 * S), Anchor::Epoch).into(),
-        SlidingLog::new(3, Duration::from_nanos(3_600 * S)).compact().into(),
-    ];
-    for policy in policies {
-        let clock = ManualClock::new();
-        let keyed: Keyed<str, _> = Keyed::with_clock(policy, Capacity::for_keys(4), clock.clone());
-        let Decision::Granted(before) = keyed.try_acquire("a", 2).unwrap() else { panic!() };
-        assert_eq!(keyed.reset("a"), Ok(true));
-        assert!(keyed.try_acquire("a", 2).unwrap().is_granted());
-        clock.advance(Duration::from_nanos(S));
-        assert_eq!(keyed.refund("a", &before, 2), Ok(0), "{policy:?}");
-        assert_eq!(keyed.remaining("a"), Ok(1), "{policy:?}");
     }
 }
 

@@ -5,21 +5,14 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use fastrand::Rng;
-use rategate::charge::{Charged, Settled};
+use rategate::charge::Charged;
 use rategate::error::KeyedError;
 use rategate::keyed::{Capacity, HashedId, Hashing, Key, Overflow, Seeds};
-use rategate::{AnyPolicy, AsyncLimiter, Concurrency, Decision, Grant, Keyed, ManualClock};
+use rategate::{AnyPolicy, AsyncLimiter, Concurrency, Decision, Keyed, ManualClock};
 use rategate_testkit::ns;
 
 use crate::keyed::{S, bucket, outcome, passes, table};
 use rategate_testkit::executor::{Task, play};
-
-fn granted(decision: Result<Decision, KeyedError>) -> Grant {
-    match decision {
-        Ok(Decision::Granted(grant)) => grant,
-        other => panic!("{other:?}"),
-    }
-}
 
 /// A thread waits for a key, and the table's tries come behind it.
 #[test]
@@ -128,44 +121,6 @@ fn a_closed_limiter() {
     assert_eq!(keyed.remaining(&1), Ok(1));
 }
 
-/// Permits are refunded to their key, once, and only as far as time has not restored them.
-#[test]
-fn refunds_are_of_a_key() {
-    let (keyed, clock) = table::<u64>(bucket("1/s", 4), 10, Overflow::Refuse);
-    clock.set(Duration::from_nanos(S));
-    let [one, other] = [1, 2].map(|key| granted(keyed.try_acquire(&key, 3)));
-    assert_eq!(keyed.refund(&1, &one, 2), Ok(2));
-    assert_eq!((keyed.remaining(&1), keyed.remaining(&2)), (Ok(3), Ok(1)));
-    clock.advance(Duration::from_nanos(2 * S + S / 2));
-    let newer = granted(keyed.try_acquire(&2, 1));
-    assert_eq!(keyed.refund(&2, &other, 3), Ok(0), "half a permit is not one");
-    assert_eq!(keyed.refund(&2, &newer, 1), Ok(1));
-    clock.set(Duration::from_secs(10));
-    let _ = keyed.refund(&1, &one, 1).unwrap();
-    assert_eq!(keyed.remaining(&1), Ok(4), "it is full either way");
-    assert_eq!(keyed.refund(&7, &one, 1), Ok(0), "an unknown key");
-    assert!(keyed.len() <= 2);
-}
-
-/// An estimate is settled, even for a key that was evicted meanwhile.
-#[test]
-fn settlements_are_of_a_key() {
-    let (keyed, clock) = table::<u64>(bucket("1/s", 4), 10, Overflow::Refuse);
-    let grant = granted(keyed.try_acquire(&1, 2));
-    assert_eq!(keyed.settle(&1, &grant, 2), Ok(Settled::Even));
-    assert_eq!(keyed.settle(&1, &grant, 1), Ok(Settled::Back { permits: 1 }));
-    assert_eq!(keyed.remaining(&1), Ok(3));
-    clock.set(Duration::from_secs(100));
-    assert_eq!(keyed.settle(&2, &grant, 2), Ok(Settled::Even));
-    assert_eq!(keyed.settle(&2, &grant, 0), Ok(Settled::Back { permits: 0 }));
-    assert!(matches!(keyed.settle(&2, &grant, 9), Ok(Settled::Owed { .. })));
-    assert_eq!(keyed.remaining(&2), Ok(0), "seven are owed of four");
-    let Ok(Settled::Owed { forgiven, .. }) = keyed.settle(&2, &grant, u64::MAX) else {
-        panic!("a charge is never refused");
-    };
-    assert!(forgiven > 0, "a bucket owes 584 years at most");
-}
-
 /// A charge makes a key known, and a limit on operations in flight takes none.
 #[test]
 fn charges_are_of_a_key() {
@@ -183,34 +138,6 @@ fn charges_are_of_a_key() {
     assert_eq!(limiter.debt(), Ok(2));
     let (ovens, _) = table::<u64>(Concurrency::new(2), 10, Overflow::Refuse);
     assert_eq!(ovens.charge(&1, 1), Err(KeyedError::CountsInFlight));
-}
-
-/// A key that moves to a faster tier is soon evicted there. Its grants from the slower tier are
-/// not refunded when it returns.
-#[test]
-fn a_refund_does_not_outlive_a_change_of_tier() {
-    let tier = Arc::new(AtomicUsize::new(0));
-    let seen = Arc::clone(&tier);
-    let clock = ManualClock::new();
-    let keyed = Keyed::with_tiers(
-        [bucket("1/s", 10), bucket("1000/s", 10)],
-        move |_: &u64| seen.load(Ordering::Relaxed),
-        Capacity::for_keys(10),
-        Hashing::Fast,
-        clock.clone(),
-    );
-    let keyed = keyed.unwrap();
-    clock.set(Duration::from_nanos(S));
-    let old = granted(keyed.try_acquire(&1, 10));
-    tier.store(1, Ordering::Relaxed);
-    assert_eq!(keyed.remaining(&1), Ok(0));
-    clock.advance(Duration::from_millis(20));
-    assert_eq!(keyed.remaining(&1), Ok(10));
-    tier.store(0, Ordering::Relaxed);
-    assert_eq!(keyed.remaining(&1), Ok(10));
-    let _ = granted(keyed.try_acquire(&1, 5));
-    assert_eq!(keyed.refund(&1, &old, 10), Ok(0), "all ten have been earned back");
-    assert_eq!(keyed.remaining(&1), Ok(5));
 }
 
 /// A limiter in use follows the key's tier, and has its newest numbers.

@@ -148,17 +148,17 @@ fn quick_a_try_and_a_limiter_share_a_key() {
     });
 }
 
-/// A refund meets a try: no permit is lost, and none is made.
+/// The end of a hold meets a try: no permit is lost, and none is made.
 #[test]
-fn quick_a_try_and_a_refund_share_a_key() {
+fn quick_a_try_and_the_end_of_a_hold_share_a_key() {
     explore(|time| {
         let keyed = table(bucket(1, 2), 1, time);
-        let Ok(Decision::Granted(grant)) = keyed.try_acquire(&7_u64, 1) else { panic!() };
+        let held = keyed.try_hold(&7_u64, 1, Duration::MAX).unwrap().unwrap();
         let thread = start({
             let keyed = keyed.clone();
             move || [try_one(&keyed, &7), try_one(&keyed, &7)]
         });
-        assert_eq!(keyed.refund(&7, &grant, 1), Ok(1));
+        held.cancel();
         let outcome = thread.join().unwrap();
         assert_eq!(outcome[0], Outcome::Granted);
         let left = if outcome[1] == Outcome::Granted { 0 } else { 1 };

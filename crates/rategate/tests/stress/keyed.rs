@@ -30,7 +30,7 @@ fn play<P, C>(
     step: impl Fn() + Sync,
 ) where
     P: Into<AnyPolicy> + Copy + Sync,
-    C: Clock + Clone + Send + Sync,
+    C: Clock + Clone + Send + Sync + 'static,
 {
     let origin_ns = clock.now_ns();
     let capacity = Capacity::for_keys(max_keys).or_else(Overflow::Refuse);
@@ -71,7 +71,7 @@ fn play<P, C>(
 fn act<P, C>(keyed: &Keyed<u64, C>, policies: &[P], random: &mut Rng, starts: &mut Starts)
 where
     P: Into<AnyPolicy> + Copy,
-    C: Clock + Clone,
+    C: Clock + Clone + 'static,
 {
     let key = random.u64(..KEYS);
     let starts = &mut starts[usize::try_from(key).unwrap()];
@@ -91,13 +91,11 @@ where
                 note(limiter.try_acquire(1).unwrap());
             }
         }
-        4..=7 => {
-            // The grant had no effect and is undone.
-            let grant = tried(keyed.try_acquire(&key, 1)).and_then(&mut note);
-            if grant.is_some_and(|grant| keyed.refund(&key, &grant, 1) == Ok(1)) {
-                starts.pop();
-            }
-        }
+        4..=7 => match keyed.try_hold(&key, 1, Duration::MAX) {
+            Ok(held) => drop(held),
+            Err(KeyedError::TableFull) => {}
+            Err(error) => panic!("{error}"),
+        },
         8..=9 => {
             let _ = keyed.release(&key, 1);
         }

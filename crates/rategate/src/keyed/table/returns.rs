@@ -4,11 +4,9 @@ use std::sync::OnceLock;
 
 use rategate_core::debt::{Charged, Debt};
 use rategate_core::ledger::Ledger;
-use rategate_core::verdict::Settled;
 
 use super::section::{KeyLocation, KeySection, SectionResult};
 use crate::clock::Clock;
-use crate::decision::Grant;
 use crate::error::Closed;
 use crate::error::KeyedError;
 use crate::keyed::key::Id;
@@ -35,24 +33,6 @@ impl<I: Id, C: Clock + Clone> Table<I, C> {
         match self.section(location, |section: &mut KeySection<'_, I, C>| section.reset())? {
             SectionResult::Here(was_used) => Ok(was_used),
             SectionResult::Delegate(limiter) => Ok(limiter.reset()?),
-            SectionResult::TableFull | SectionResult::NoBytes => Err(self.table_full()),
-        }
-    }
-
-    pub(in crate::keyed) fn refund(
-        &self,
-        location: &KeyLocation<I>,
-        grant: &Grant,
-        permits: u64,
-    ) -> Result<u64, KeyedError> {
-        if let Some(shared) = self.spill_of(location.tier, grant) {
-            return Ok(shared.refund(grant, permits)?);
-        }
-        match self
-            .section_in_order(location, |section| section.refund(&grant.as_granted(), permits))?
-        {
-            SectionResult::Here(back) => Ok(back),
-            SectionResult::Delegate(limiter) => Ok(limiter.refund(grant, permits)?),
             SectionResult::TableFull | SectionResult::NoBytes => Err(self.table_full()),
         }
     }
@@ -99,26 +79,6 @@ impl<I: Id, C: Clock + Clone> Table<I, C> {
                 let projection = B::of(&fresh, now_ns);
                 Ok(projection.with_charged(charged))
             }
-        }
-    }
-
-    pub(in crate::keyed) fn settle(
-        &self,
-        location: &KeyLocation<I>,
-        grant: &Grant,
-        actual: u64,
-    ) -> Result<Settled, KeyedError> {
-        let debt = self.debt_terms();
-        if let Some(shared) = self.spill_of(location.tier, grant) {
-            return Ok(shared.settle_by(grant, actual, debt)?);
-        }
-        let grant_now = grant.as_granted();
-        match self
-            .section_in_order(location, |section| section.settle(&grant_now, actual, debt))??
-        {
-            SectionResult::Here(settled) => Ok(settled),
-            SectionResult::Delegate(limiter) => Ok(limiter.settle_by(grant, actual, debt)?),
-            SectionResult::TableFull | SectionResult::NoBytes => Err(self.table_full()),
         }
     }
 

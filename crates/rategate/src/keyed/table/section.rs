@@ -2,7 +2,6 @@
 
 mod admission;
 
-use std::cmp::Ordering;
 use std::sync::Arc;
 
 use rategate_core::any_policy::{AnyPolicy, Member};
@@ -12,7 +11,7 @@ use rategate_core::holds::{Committed, Hold, HoldVerdict};
 use rategate_core::ledger::Ledger;
 #[cfg(feature = "serde")]
 use rategate_core::members::Members;
-use rategate_core::verdict::{Grant, Settled, Verdict};
+use rategate_core::verdict::Verdict;
 
 use self::admission::{SWEEP_KNOWN, SWEEP_NEW, carry_ledger_over, carry_over};
 use super::Table;
@@ -245,16 +244,6 @@ impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
         self.on_ledger(Ledger::restart).unwrap_or(SectionResult::Here(false))
     }
 
-    /// Refunds permits of a grant. An evicted key has nothing to refund.
-    pub(in crate::keyed) fn refund(
-        &mut self,
-        grant: &Grant,
-        permits: u64,
-    ) -> SectionResult<u64, C> {
-        self.on_ledger(|ledger, now_ns| ledger.refund(now_ns, grant, permits))
-            .unwrap_or(SectionResult::Here(0))
-    }
-
     /// Charges permits, whether they fit or not. A key that is unknown becomes known.
     pub(in crate::keyed) fn charge<B: Projection>(
         &mut self,
@@ -269,27 +258,6 @@ impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
             let charged = ledger.charge(now_ns, permits, debt)?;
             Ok(B::of(ledger, now_ns).with_charged(charged))
         }))
-    }
-
-    pub(in crate::keyed) fn settle(
-        &mut self,
-        grant: &Grant,
-        actual: u64,
-        debt: Debt,
-    ) -> Result<SectionResult<Settled, C>, CountsInFlight> {
-        let settle = |ledger: &mut Ledger, now_ns| ledger.settle(now_ns, grant, actual, debt);
-        if let Some(ruled) = self.on_ledger(settle) {
-            return flatten(ruled);
-        }
-        // The key was evicted: a surplus no longer matters, but a shortfall is owed.
-        match actual.cmp(&grant.permits) {
-            Ordering::Equal => Ok(SectionResult::Here(Settled::Even)),
-            Ordering::Less => Ok(SectionResult::Here(Settled::Back { permits: 0 })),
-            Ordering::Greater if !self.admit_fresh() => Ok(SectionResult::TableFull),
-            Ordering::Greater => {
-                flatten(self.on_ledger(settle).unwrap_or(SectionResult::TableFull))
-            }
-        }
     }
 
     /// Holds an estimate, or denies it. A denial adds no entry for an unknown key.
