@@ -5,7 +5,7 @@ const { call } = require('./errors.cjs')
 const { show, showsItsGetters } = require('./show.cjs')
 
 /** The places of the compiled module's words. */
-const [RELEASED, PROMISED, SCHEDULED, PERMITS, REMAINING, RESET_AFTER, MORE_AFTER, ALL] = [0, 1, 2, 3, 9, 10, 10, 11]
+const [RELEASED, PROMISED, SCHEDULED, PERMITS, REMAINING, RESET_AFTER, MORE_AFTER, ALL] = [0, 1, 2, 3, 8, 9, 9, 10]
 const OTHER_LIMITER = 'the grant is of another limiter or key; only the one that granted it takes it back'
 const FOREVER = 2n ** 64n - 1n
 

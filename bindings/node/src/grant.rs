@@ -10,7 +10,7 @@ use crate::number::ns;
 /// The number of words of a grant and, behind it, of what remains.
 pub(crate) const GRANT_WORDS: usize = REMAINING + 1;
 /// The place of what remains.
-pub(crate) const REMAINING: usize = 9;
+pub(crate) const REMAINING: usize = 8;
 /// The place of the time until the limit has fully recovered, where a check writes it.
 pub(crate) const RESET_AFTER: usize = GRANT_WORDS;
 /// The place of the time until more than what remains is free, where a pass writes it as a double.
@@ -34,7 +34,7 @@ pub(crate) fn granted(decision: Decision) -> Option<BigUint64Array> {
 
 /// Returns the grant of words.
 pub(crate) fn of_words(words: &[u64]) -> Result<Grant> {
-    let words = words.first_chunk().ok_or_else(|| invalid("a grant has nine words"))?;
+    let words = words.first_chunk().ok_or_else(|| invalid("a grant has eight words"))?;
     Ok(Grant::from_words(*words))
 }
 

@@ -185,11 +185,11 @@ impl Grant {
     /// Creates a grant from what a pickle keeps of it. It cannot be released.
     #[new]
     #[pyo3(signature = (words, /))]
-    const fn made(words: [u64; 9]) -> Self {
+    const fn made(words: [u64; 8]) -> Self {
         Self::new(rategate::Grant::from_words(words), COPY)
     }
 
-    const fn __getnewargs__(&self) -> ([u64; 9],) {
+    const fn __getnewargs__(&self) -> ([u64; 8],) {
         (self.inner.words(),)
     }
 

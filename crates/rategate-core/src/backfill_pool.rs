@@ -51,7 +51,7 @@ use crate::policy::{Policy, Taken};
 use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::rate::{Kind, Rate};
 use crate::ratio::Ratio;
-use crate::refund::{Refund, RefundBasis};
+use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal, on_clock};
 use crate::wide::mul_div_floor;
 
@@ -187,13 +187,12 @@ impl BackfillPool {
     /// Returns `true` if nothing could have overflowed since the grant, had it not been made. A
     /// refill by hand counts as a change of the numbers.
     fn was_never_full(&self, refund: Refund) -> bool {
-        let RefundBasis::BusyUntil(until_ns) = refund.rest else { return false };
         let Some(returned) = refund.returned else { return false };
         let sooner_ns = match self.rate.and_then(Rate::pace) {
             Some(pace) => pace.time_of(returned).ceil(),
             _ => 0,
         };
-        u128::from(refund.now_ns).saturating_add(sooner_ns) <= until_ns.into()
+        u128::from(refund.now_ns).saturating_add(sooner_ns) <= refund.busy_until_ns.into()
     }
 
     /// Returns the first instant in `from_ns..` at which `permits` are active, if nothing is taken.

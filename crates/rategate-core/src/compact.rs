@@ -87,12 +87,12 @@ impl Compact {
         }
     }
 
-    /// Records a grant. Returns until when the limit could not be at rest without it.
+    /// Records a grant.
     #[inline]
-    pub(crate) fn take(&mut self, grant: Taken) -> u64 {
+    pub(crate) fn take(&mut self, grant: Taken) {
         match self {
-            Self::Bucket(policy, state) => taken(policy, state, grant),
-            Self::Window(policy, state) => taken(policy, state, grant),
+            Self::Bucket(policy, state) => policy.take(state, grant),
+            Self::Window(policy, state) => policy.take(state, grant),
         }
     }
 
@@ -111,10 +111,4 @@ impl Compact {
             Self::Window(policy, state) => policy.opening(state, from_ns, permits),
         }
     }
-}
-
-fn taken<P: Policy>(policy: &P, state: &mut P::State, grant: Taken) -> u64 {
-    let busy_until_ns = policy.busy_until_ns(state, grant);
-    policy.take(state, grant);
-    busy_until_ns
 }

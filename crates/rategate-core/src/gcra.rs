@@ -55,7 +55,7 @@ use crate::exact::{Exact, Pace};
 use crate::policy::{Bucket, Policy, Taken};
 use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::rate::{Kind, Rate};
-use crate::refund::{Refund, RefundBasis};
+use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal, on_clock};
 
 /// A rate and the burst that may pass at one instant after a long silence.
@@ -325,19 +325,8 @@ impl Policy for Gcra {
             Kind::Unlimited => return refund.permits,
             Kind::Never => return 0,
         };
-        let behind = match refund.rest {
-            RefundBasis::BusyUntil(found_ns) => {
-                pace.add(Exact::at(found_ns.into()), pace.time_of(refund.granted))
-            }
-            RefundBasis::Leftover { parts, parts_per_permit } => {
-                if parts_per_permit != pace.period_ns().get() {
-                    return 0;
-                }
-                let start = Exact::at(refund.start_ns.into());
-                let used = pace.sub(pace.time_of(self.burst.get()), pace.from_parts(parts.into()));
-                pace.add(start, used)
-            }
-        };
+        let found = Exact::at(refund.busy_until_ns.into());
+        let behind = pace.add(found, pace.time_of(refund.granted));
         let permits = refund.permits_behind(pace, state.tat, behind);
         state.tat = pace.sub(state.tat, pace.time_of(permits));
         permits

@@ -147,7 +147,8 @@ impl Members {
     }
 
     /// Returns the last instant at which one of these recovers, as far as time restores it.
-    pub(crate) fn recovers_by_ns(&self) -> u64 {
+    #[must_use]
+    pub fn recovers_by_ns(&self) -> u64 {
         self.each().filter_map(Member::fresh_at_ns).max().unwrap_or(0)
     }
 

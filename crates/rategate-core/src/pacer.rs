@@ -60,7 +60,7 @@ use crate::exact::Exact;
 use crate::policy::{Policy, Taken};
 use crate::portable::{Portable, Reader, WordsError, Writer, tag};
 use crate::rate::{Kind, Rate};
-use crate::refund::{Refund, RefundBasis};
+use crate::refund::Refund;
 use crate::schedule::Schedule;
 use crate::schedule::track::{Due, DueAt, Track};
 use crate::search::first_after;
@@ -293,15 +293,15 @@ impl Policy for Pacer {
             return 0;
         }
         let Some(next) = state.track.next_at(pace) else { return 0 };
-        let permits = match (self.catch_up_ns, refund.rest) {
+        let permits = match (self.catch_up_ns, refund.busy_until_ns) {
             (None, _) => refund.permits,
-            (Some(catch_up_ns), RefundBasis::BusyUntil(until_ns)) if until_ns > 0 => {
+            (_, 0) => 0,
+            (Some(catch_up_ns), until_ns) => {
                 let taken = pace.time_of(refund.granted);
                 let behind = pace.add(Exact::at(until_ns.into()), taken);
                 let at = pace.add(next, Exact::at(catch_up_ns.into()));
                 refund.permits_behind(pace, at, behind)
             }
-            _ => 0,
         };
         state.track.retreat(permits);
         permits

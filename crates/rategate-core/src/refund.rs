@@ -59,42 +59,12 @@ impl RefundEpoch {
         Self(self.0.wrapping_add(CHANGE))
     }
 
-    /// Returns the count of limits created afresh after the numbers have changed `changes` times:
-    /// what earlier tickets say holds for none of them.
-    #[must_use]
-    pub const fn after_changes(changes: u32) -> Self {
-        // Less than a change short of the end, so this cannot wrap to an earlier count.
-        #[expect(clippy::as_conversions, reason = "widening, in a constant")]
-        Self(Self::NONE.0.wrapping_add((changes as u64).wrapping_mul(CHANGE)))
-    }
-
     /// Returns how many permits have come back since `then`, or `None` if the numbers have
     /// changed since, or may have.
     pub(crate) fn returned_since(self, then: Self) -> Option<u64> {
         let since = self.0.wrapping_sub(then.0);
         (then != Self::UNKNOWN && since < CHANGE).then_some(since)
     }
-
-    /// Returns `true` if since `then` the numbers have changed once, and nothing has come back.
-    pub(crate) const fn is_one_change_since(self, then: Self) -> bool {
-        self.0.wrapping_sub(then.0) == CHANGE
-    }
-}
-
-/// The state in which a grant left its limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum RefundBasis {
-    /// The instant before which, without the grant, the limit could not have been at rest, had
-    /// nothing come back.
-    BusyUntil(u64),
-    /// The number of parts of a permit left to take after the grant: what a lock-free state can
-    /// say without a division.
-    Leftover {
-        /// The number of parts.
-        parts: u64,
-        /// The number of parts that make one permit.
-        parts_per_permit: u64,
-    },
 }
 
 /// A request to take back permits of a grant, as a policy receives it.
@@ -108,8 +78,9 @@ pub struct Refund {
     pub granted: u64,
     /// The number of permits to come back, at most `granted`.
     pub permits: u64,
-    /// The state in which the grant left the limit.
-    pub rest: RefundBasis,
+    /// The instant before which, without the grant, the limit could not have been at rest, had
+    /// nothing come back.
+    pub busy_until_ns: u64,
     /// The number of other permits that have come back since it was booked. `None` if the numbers
     /// have changed since, or may have.
     pub returned: Option<u64>,
@@ -119,8 +90,8 @@ impl Refund {
     /// Returns a refund of permits without which the limit is known not to have been at rest since.
     #[must_use]
     pub const fn proven(now_ns: u64, permits: u64) -> Self {
-        let rest = RefundBasis::BusyUntil(u64::MAX);
-        Self { now_ns, start_ns: now_ns, granted: permits, permits, rest, returned: Some(0) }
+        let (start_ns, busy_until_ns) = (now_ns, u64::MAX);
+        Self { now_ns, start_ns, granted: permits, permits, busy_until_ns, returned: Some(0) }
     }
 
     /// Returns how many permits come back to a limit whose whole state is one instant that each

@@ -66,7 +66,7 @@ use crate::exact::{Exact, Pace};
 use crate::policy::{Policy, Taken};
 use crate::rate::{Kind, Rate};
 use crate::ratio::Ratio;
-use crate::refund::{Refund, RefundBasis};
+use crate::refund::Refund;
 use crate::schedule::track::{Due, DueAt, Track};
 use crate::schedule::{Form, Schedule};
 use crate::search::first_after;
@@ -441,14 +441,10 @@ impl Policy for TwoTimeline {
         };
         let tracks = (state.ideal.next_at(pace), state.dispatch.next_at(pace));
         let (Some(_), Some(next)) = tracks else { return 0 };
-        let permits = match (self.patience_ns(), refund.rest) {
+        let permits = match (self.patience_ns(), refund.busy_until_ns) {
             (None, _) => refund.permits,
-            (_, RefundBasis::BusyUntil(0)) => 0,
-            (Some(patience_ns), rest) => {
-                let busy_until_ns = match rest {
-                    RefundBasis::BusyUntil(busy_until_ns) => busy_until_ns,
-                    RefundBasis::Leftover { .. } => refund.start_ns,
-                };
+            (_, 0) => 0,
+            (Some(patience_ns), busy_until_ns) => {
                 let taken = pace.time_of(refund.granted);
                 let behind = pace.add(Exact::at(busy_until_ns.into()), taken);
                 let at = pace.add(next, Exact::at(patience_ns.into()));

@@ -4,7 +4,7 @@
 use core::num::NonZeroU64;
 
 use crate::error::ExceedsCapacity;
-use crate::refund::{RefundBasis, RefundEpoch};
+use crate::refund::RefundEpoch;
 
 /// The decision on a request that could pass at some time.
 #[must_use = "a grant that is not acted on is a lost permit"]
@@ -80,7 +80,8 @@ pub struct Denial {
 pub struct Ticket {
     pub(crate) start_ns: u64,
     pub(crate) serial: u64,
-    pub(crate) rest: RefundBasis,
+    /// The instant until which the limit could not have been at rest without the grant.
+    pub(crate) busy_until_ns: u64,
     pub(crate) epoch: RefundEpoch,
     /// The number of permits in flight with the grant, if the limit counts them.
     pub(crate) in_flight: u32,
@@ -93,18 +94,15 @@ impl Ticket {
     /// have been at rest without it.
     #[must_use]
     pub const fn booked(start_ns: u64, busy_until_ns: u64, epoch: RefundEpoch) -> Self {
-        let rest = RefundBasis::BusyUntil(busy_until_ns);
-        Self { start_ns, serial: STARTED, rest, epoch, in_flight: 0, fills_share: false }
+        let (serial, in_flight, fills_share) = (STARTED, 0, false);
+        Self { start_ns, serial, busy_until_ns, epoch, in_flight, fills_share }
     }
 
     /// Returns until when the limit could not have been at rest without the grant, as far as is
     /// known.
     #[must_use]
     pub const fn busy_until_ns(&self) -> u64 {
-        match self.rest {
-            RefundBasis::BusyUntil(busy_until_ns) => busy_until_ns,
-            RefundBasis::Leftover { .. } => self.start_ns,
-        }
+        self.busy_until_ns
     }
 
     /// Returns this ticket of a grant with which so many permits are in flight.

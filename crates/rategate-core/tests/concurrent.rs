@@ -396,7 +396,7 @@ fn a_change_reads_the_clock_behind_all_grants() {
 /// A caller with a late clock finds no free slot for permits that had left the log by its newest
 /// grant.
 ///
-/// That holds also after a refund of that grant.
+/// That holds also after a credit of that grant.
 #[test]
 fn what_has_left_a_log_is_not_found_by_an_earlier_reading() {
     let mut ledger = Ledger::new(SlidingLog::new(2, Duration::from_nanos(100)), 0);

@@ -6,13 +6,13 @@ use std::time::Duration;
 use crate::common::{MS, S, policy};
 use fastrand::Rng;
 use rategate_core::adaptive::AdaptiveRate;
-use rategate_core::any_policy::{AnyPolicy, Member};
+use rategate_core::any_policy::AnyPolicy;
 use rategate_core::commit_log::CommitLog;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
+use rategate_core::holds::HoldVerdict;
 use rategate_core::ledger::Ledger;
-use rategate_core::refund::RefundEpoch;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::slow_start::SlowStart;
 use rategate_core::verdict::{Grant, Verdict};
@@ -105,7 +105,7 @@ fn forgetting_never_changes_a_decision() {
     assert!(evicted > 40_000 && kept > 40_000, "{evicted} {kept}");
 }
 
-/// Returns the reported result of a try, without what only a refund of it would need.
+/// Returns the reported result of a try.
 fn visible(verdict: Verdict) -> Option<(u64, u64)> {
     match verdict {
         Verdict::Granted(grant) => Some((grant.start_ns, grant.remaining)),
@@ -153,10 +153,7 @@ struct Evicting {
     kept: Ledger,
     parted: Ledger,
     grants: Vec<Pair>,
-    changes: u32,
     evicted: u32,
-    /// The number of refunds that both accepted.
-    came_back: u32,
     now_ns: u64,
 }
 
@@ -164,16 +161,13 @@ impl Evicting {
     fn new(policy: AnyPolicy, now_ns: u64) -> Self {
         let kept = Ledger::new(policy, now_ns);
         let parted = kept.clone();
-        let (grants, changes, evicted, came_back) = (Vec::new(), 0, 0, 0);
-        Self { kept, parted, grants, changes, evicted, came_back, now_ns }
+        Self { kept, parted, grants: Vec::new(), evicted: 0, now_ns }
     }
 
     fn pass(&mut self, ns: u64) {
         self.now_ns += ns;
-        if self.parted.may_be_evicted(self.now_ns) {
-            let fresh = Member::fresh(policy(&self.parted), self.now_ns);
-            let epoch = RefundEpoch::after_changes(self.changes);
-            self.parted = Ledger::resumed(fresh, epoch, self.now_ns);
+        if self.parted.is_as_fresh(self.now_ns) {
+            self.parted = Ledger::new(policy(&self.parted), self.now_ns);
             self.evicted += 1;
         }
         for grant in &mut self.grants {
@@ -200,33 +194,20 @@ impl Evicting {
         }
     }
 
-    /// Ends a grant: a promise is cancelled or starts now; of a started grant some permits are
-    /// refunded.
-    fn end(&mut self, at: usize, permits: u64, early: bool, what: &str) {
+    /// Ends a promise: it is cancelled, or starts now.
+    fn end(&mut self, at: usize, early: bool, what: &str) {
         let grant = self.grants.swap_remove(at);
         let now_ns = self.now_ns;
-        if !grant.started {
-            let act = if early { Ledger::start_early } else { Ledger::cancel };
-            let kept = act(&mut self.kept, now_ns, grant.kept.ticket);
-            assert_eq!(kept, act(&mut self.parted, now_ns, grant.parted.ticket), "{what}");
-            if early {
-                self.grants.push(Pair { started: true, ..grant });
-            }
+        if grant.started {
             return;
         }
-        let was = self.kept.remaining(now_ns);
-        let back = self.kept.refund(now_ns, &grant.kept, permits);
-        if self.parted.refund(now_ns, &grant.parted, permits) == back {
-            self.came_back += u32::from(back > 0);
-        } else {
-            // It made no difference: time had already made up for all permits.
-            assert_eq!(self.kept.remaining(now_ns), was, "{what}");
-        }
+        let act = if early { Ledger::start_early } else { Ledger::cancel };
+        let kept = act(&mut self.kept, now_ns, grant.kept.ticket);
+        assert_eq!(kept, act(&mut self.parted, now_ns, grant.parted.ticket), "{what}");
     }
 
     /// Changes the numbers as a table does: a limit that is as good as fresh stays so.
     fn change(&mut self, policy: AnyPolicy) {
-        self.changes += 1;
         for ledger in [&mut self.kept, &mut self.parted] {
             if ledger.is_as_fresh(self.now_ns) {
                 ledger.restart_as(self.now_ns, policy);
@@ -237,7 +218,7 @@ impl Evicting {
     }
 }
 
-fn evicts_unnoticed<P: Into<AnyPolicy>>(seed: u64, policies: [P; 3], context: &mut (u32, u32)) {
+fn evicts_unnoticed<P: Into<AnyPolicy>>(seed: u64, policies: [P; 3], evicted: &mut u32) {
     let policies = policies.map(Into::<AnyPolicy>::into);
     let mut random = Rng::with_seed(seed);
     let mut pair = Evicting::new(policies[0], random.choice([0, 5 * S]).unwrap());
@@ -254,7 +235,7 @@ fn evicts_unnoticed<P: Into<AnyPolicy>>(seed: u64, policies: [P; 3], context: &m
             6 | 7 if grants > 0 => {
                 let last = u64::try_from(grants - 1).unwrap();
                 let at = usize::try_from(random.u64(0..=last)).unwrap();
-                pair.end(at, permits, random.u64(..3) == 0, &what);
+                pair.end(at, random.u64(..3) == 0, &what);
             }
             _ if random.u64(..changes_once_in) == 0 => {
                 pair.change(policies[random.choice([0, 1, 2]).unwrap()]);
@@ -265,16 +246,15 @@ fn evicts_unnoticed<P: Into<AnyPolicy>>(seed: u64, policies: [P; 3], context: &m
             }
         }
     }
-    context.0 += pair.evicted;
-    context.1 += pair.came_back;
+    *evicted += pair.evicted;
 }
 
-/// Promises, refunds and changes of the numbers do not reveal which limit has been dropped.
+/// Promises and changes of the numbers do not reveal which limit has been dropped.
 ///
-/// Promises are kept, cancelled and started early; grants of any age are refunded.
+/// Promises are kept, cancelled and started early.
 #[test]
-fn evicting_credits_no_permit() {
-    let (mut buckets, mut logs, mut windows, mut slows) = ((0, 0), (0, 0), (0, 0), (0, 0));
+fn evicting_grants_no_permit() {
+    let (mut buckets, mut logs, mut windows, mut slows) = (0, 0, 0, 0);
     for seed in 0..3_000 {
         let mut random = Rng::with_seed(seed);
         let period_ns = random.choice([7, MS, S]).unwrap();
@@ -297,31 +277,27 @@ fn evicting_credits_no_permit() {
             || FixedWindow::new(permits(), Duration::from_nanos(period_ns), Anchor::Epoch);
         evicts_unnoticed(seed, [window(), window(), window()], &mut windows);
     }
-    for (evicted, came_back) in [buckets, logs, windows, slows] {
-        assert!(evicted > 5_000 && came_back > 2_000, "{evicted} {came_back}");
+    for evicted in [buckets, logs, windows, slows] {
+        assert!(evicted > 5_000, "{evicted}");
     }
 }
 
-/// A state kept without its ledger determines all decisions.
-///
-/// If changed numbers made it fresh sooner, the ledger has to be kept.
+/// A state that is kept without its ledger determines all decisions, once nothing is promised or
+/// held.
 #[test]
 fn a_state_alone_says_everything() {
     let [slow, fast] = ["1/s", "1000/s"].map(|rate| Gcra::new(rate.parse().unwrap(), 10).unwrap());
     let mut ledger = Ledger::new(slow, S);
-    let Verdict::Granted(old) = ledger.try_acquire(S, 10).unwrap() else { panic!() };
-    assert!(ledger.quiescent_state(RefundEpoch::NONE, S).is_some());
-    ledger.reconfigure(S, fast).unwrap();
-    let epoch = ledger.epoch();
-    assert!(ledger.quiescent_state(epoch, 2 * S).is_none() && !ledger.may_be_evicted(11 * S - 1));
-    assert_eq!(ledger.refund(2 * S, &old, 10), 0, "by numbers of before");
-    assert!(ledger.quiescent_state(epoch, 11 * S).is_some() && ledger.may_be_evicted(11 * S));
-
-    // The ticket of a promise that started early has its scheduled time.
-    let mut ledger = Ledger::new(slow, S);
     assert!(matches!(ledger.try_acquire(S, 10), Ok(Verdict::Granted(_))));
+    assert!(ledger.quiescent_state(S).is_some());
     let Verdict::Granted(promise) = ledger.reserve(S, 1, Some(S)).unwrap() else { panic!() };
-    assert!(ledger.quiescent_state(RefundEpoch::NONE, S).is_none());
+    assert!(ledger.quiescent_state(S).is_none());
     assert!(ledger.start_early(S, promise.ticket));
-    assert!(ledger.quiescent_state(RefundEpoch::NONE, 3 * S).is_none());
+    assert!(ledger.quiescent_state(S).is_some());
+    ledger.reconfigure(S, fast).unwrap();
+    assert!(ledger.quiescent_state(S).is_some());
+    let HoldVerdict::Held(held) = ledger.try_hold(2 * S, 3, 5 * S).unwrap() else { panic!() };
+    assert!(ledger.quiescent_state(2 * S).is_none());
+    assert_eq!(ledger.cancel_hold(3 * S, held), Some(3));
+    assert!(ledger.quiescent_state(3 * S).is_some());
 }

@@ -371,7 +371,7 @@ fn effects_count_from_the_commit_or_from_the_end_of_a_hold() {
 fn a_hold_keeps_the_lock_free_form_closed_and_its_end_opens_it() {
     let mut limit = Ledger::new(Gcra::per_second(1).burst(10), 0);
     held(&mut limit, 0, 10, 500);
-    assert!(!limit.may_be_evicted(499));
+    assert!(!limit.is_as_fresh(499));
     let lock_free = limit.lock_free(499);
     let is_open = |limit: &mut Ledger, now_ns| {
         limit.open(&lock_free, now_ns);
@@ -420,7 +420,7 @@ fn a_denial_names_the_first_end_of_a_hold() {
     let mut limit = Ledger::new(Gcra::per_second(1).burst(10), 0);
     held(&mut limit, 0, 4, 60 * S);
     assert_eq!(limit.fresh_at_ns(0), Some(4 * S));
-    assert!(!limit.may_be_evicted(5 * S), "its hold may still be committed");
+    assert!(!limit.is_as_fresh(5 * S), "its hold may still be committed");
 
     // Of several limits one may let a short wait pass sooner than it opens.
     let both = AllOf::default().and(Gcra::per_second(1).burst(10)).and(log(20, S));

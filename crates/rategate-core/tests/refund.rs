@@ -6,7 +6,6 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::common::with_lock_free::{Open, WithLockFree};
 use crate::common::{MS, S, granted, part, rate, start};
 use fastrand::Rng;
 use rategate_core::any_policy::{AnyPolicy, Member};
@@ -89,11 +88,11 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    fn holds<L: Open>(&self, seed: u64, sum: &mut Sum) -> Grants {
+    fn holds(&self, seed: u64, sum: &mut Sum) -> Grants {
         let mut random = Rng::with_seed(seed);
         let origin_ns = random.u64(0..=1_000);
         let first = (self.draw)(&mut random);
-        let mut limit = L::new(first.into(), origin_ns);
+        let mut limit = Ledger::new(first, origin_ns);
         let (mut now_ns, mut story, mut order) = (origin_ns, Vec::<Event>::new(), 0);
         for step in 0..80 {
             let what = format!("seed {seed}, step {step}, {first:?}");
@@ -120,11 +119,11 @@ impl Trial<'_> {
                 6 if self.changes && random.u64(..3) == 0 => {
                     now_ns += 1;
                     let policy = (self.draw)(&mut random);
-                    limit.set(now_ns, policy);
+                    limit.reconfigure(now_ns, policy).unwrap();
                     story.push(Event { at_ns: now_ns, order, what: What::Change(policy) });
                 }
                 7 if self.by_hand => {
-                    assert!(limit.owned(now_ns, |limit, now_ns| limit.refill(now_ns, permits)));
+                    assert!(limit.refill(now_ns, permits));
                     story.push(Event { at_ns: now_ns, order, what: What::Refill(permits) });
                 }
                 _ => {
@@ -157,8 +156,8 @@ impl Trial<'_> {
             }
             let ideal = without(first, origin_ns, &story, now_ns);
             // The clock advances when the limit is checked.
-            limit.owned(now_ns, |limit, now_ns| limit.release(now_ns, 0));
-            let real = limit.started(now_ns);
+            limit.release(now_ns, 0);
+            let real = limit.limits().only().unwrap().clone();
             for later_ns in [0, 1, random.u64(2..=60), random.u64(60..=3_000)] {
                 for permits in 1..=self.max {
                     let at_ns = now_ns + later_ns;
@@ -199,8 +198,7 @@ fn draw_timeline(random: &mut Rng, mode: Mode) -> TwoTimeline {
 
 const STEPS: [u64; 8] = [0, 0, 1, 2, 5, 12, 40, 300];
 
-/// Bucket: never fuller than without, with its lock-free form and alone; and effects keep the
-/// ceiling.
+/// Bucket: never fuller than without, and effects keep the ceiling.
 #[test]
 fn a_bucket_is_never_emptier_for_what_came_back() {
     let mut sum = Sum::default();
@@ -213,8 +211,7 @@ fn a_bucket_is_never_emptier_for_what_came_back() {
             by_hand: false,
             tolerance_ns: 0,
         };
-        trial.holds::<Ledger>(seed, &mut sum);
-        trial.holds::<WithLockFree>(seed, &mut sum);
+        trial.holds(seed, &mut sum);
     }
     assert!(sum.back * 10 > sum.requested, "{sum:?}");
 }
@@ -231,7 +228,7 @@ fn effects_of_a_bucket_keep_its_ceiling() {
             by_hand: false,
             tolerance_ns: 0,
         };
-        let effects = trial.holds::<WithLockFree>(seed, &mut Sum::default());
+        let effects = trial.holds(seed, &mut Sum::default());
         effects.assert_ceiling(&format!("seed {seed}"), |window_ns| (window_ns + 60).div_ceil(20));
     }
 }
@@ -255,8 +252,7 @@ fn a_log_drops_what_came_back() {
             by_hand: false,
             tolerance_ns: 0,
         };
-        trial.holds::<Ledger>(seed, &mut sum);
-        trial.holds::<WithLockFree>(seed, &mut sum);
+        trial.holds(seed, &mut sum);
     }
     assert!(sum.back * 10 > sum.requested, "{sum:?}");
     for seed in 1..200 {
@@ -269,7 +265,7 @@ fn a_log_drops_what_came_back() {
             by_hand: false,
             tolerance_ns: 0,
         };
-        let effects = trial.holds::<WithLockFree>(seed, &mut Sum::default());
+        let effects = trial.holds(seed, &mut Sum::default());
         assert!(effects.fullest_window(100).0 <= 5, "seed {seed}");
     }
 }
@@ -290,7 +286,7 @@ fn a_window_takes_back_what_is_its_own() {
             by_hand: false,
             tolerance_ns: 0,
         };
-        trial.holds::<Ledger>(seed, &mut sum);
+        trial.holds(seed, &mut sum);
     }
     assert!(sum.back * 10 > sum.requested, "{sum:?}");
 }
@@ -318,8 +314,8 @@ fn a_schedule_takes_operations_back() {
                 by_hand: false,
                 tolerance_ns,
             };
-            trial.holds::<Ledger>(seed, &mut sum);
-            trial.holds::<WithLockFree>(seed, &mut sum);
+            trial.holds(seed, &mut sum);
+            trial.holds(seed, &mut sum);
         }
         assert!(sum.back > 0, "{mode:?}: {sum:?}");
     }
@@ -347,7 +343,7 @@ fn a_pacer_takes_operations_back() {
             by_hand: false,
             tolerance_ns: 0,
         };
-        trial.holds::<Ledger>(seed, &mut sum);
+        trial.holds(seed, &mut sum);
     }
     assert!(sum.back * 10 > sum.requested, "{sum:?}");
 }
@@ -370,7 +366,7 @@ fn a_pool_takes_all_back() {
             by_hand,
             tolerance_ns: 0,
         };
-        trial.holds::<Ledger>(seed, &mut sum);
+        trial.holds(seed, &mut sum);
     }
     assert_eq!(sum.requested > 0, sum.back > 0);
 
@@ -512,31 +508,13 @@ fn a_promise_without_followers_spoils_nothing() {
 
 /// To a schedule that forfeits time, an instant of zero means unknown: a ledger refunds nothing
 /// that started at the clock's very first nanosecond.
-#[cfg(not(rategate_without_atomics))]
 #[test]
 fn what_started_at_zero_may_be_lost() {
     let strict = TwoTimeline::new(rate("1/s"), Mode::Strict, None);
-    let (mut ledger, mut lock_free) = (Ledger::new(strict, 0), WithLockFree::new(strict.into(), 0));
-    let (by_ledger, by_lock_free) =
-        (granted(ledger.try_acquire(0, 1)).unwrap(), granted(lock_free.try_acquire(0, 1)).unwrap());
-    assert_eq!(lock_free.refund(0, &by_lock_free, 1), 1);
-    assert_eq!(ledger.refund(0, &by_ledger, 1), 0);
+    let mut ledger = Ledger::new(strict, 0);
+    let grant = granted(ledger.try_acquire(0, 1)).unwrap();
+    assert_eq!(ledger.refund(0, &grant, 1), 0);
     let mut later = Ledger::new(strict, 1);
     let grant = granted(later.try_acquire(1, 1)).unwrap();
     assert_eq!(later.refund(1, &grant, 1), 1);
-}
-
-/// A grant by the cached clock has the refund epoch before it, as other grants do.
-#[cfg(not(rategate_without_atomics))]
-#[test]
-fn what_the_cached_clock_granted_comes_back() {
-    let average = TwoTimeline::new(rate("1000/s"), Mode::Average, None);
-    let mut lock_free = WithLockFree::new(average.into(), 0);
-    let now_ns = 10 * S;
-    let first = granted(lock_free.try_acquire(now_ns, 1)).unwrap();
-    let second = granted(lock_free.try_acquire(now_ns + MS, 1)).unwrap();
-    assert_eq!((first.start_ns, second.start_ns), (now_ns, now_ns), "no other reading");
-    assert_eq!(lock_free.refund(now_ns + MS, &second, 1), 1);
-    let again = granted(lock_free.try_acquire(now_ns + MS, 1)).unwrap();
-    assert_eq!(again.scheduled_ns, second.scheduled_ns);
 }

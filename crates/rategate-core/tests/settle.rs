@@ -1,4 +1,4 @@
-//! Tests of costs that are known only afterwards: estimates, and the settling of the difference.
+//! Tests of costs that are known only afterwards: estimates that are held, and debts.
 
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use rategate_core::concurrency::Concurrency;
 use rategate_core::debt::Debt;
 use rategate_core::error::CountsInFlight;
 use rategate_core::gcra::Gcra;
+use rategate_core::holds::Committed;
 use rategate_core::ledger::Ledger;
 use rategate_core::ledger::MAX_DEBT_PARTS;
 use rategate_core::sliding_log::SlidingLog;
@@ -17,7 +18,7 @@ use rategate_core::verdict::Settled;
 use rategate_testkit::oracle::Grants;
 
 /// S4.17: pages of unknown size under a limit on bytes. Each is granted as an estimate, fetched,
-/// and settled when its size is known; effects in a window exceed the limit by the
+/// and committed when its size is known; effects in a window exceed the limit by the
 /// under-estimates at most.
 #[test]
 fn pages_of_unknown_size_keep_the_limit_on_bytes() {
@@ -33,9 +34,11 @@ fn pages_of_unknown_size_keep_the_limit_on_bytes() {
             now_ns = grant.start_ns;
             let size = random.u64(0..=300);
             bytes.add(now_ns, size);
-            let started_ns = now_ns;
+            let (started_ns, hold) = (now_ns, limit.hold_grant(now_ns, &grant, u64::MAX));
             now_ns += random.u64(0..=40) * MS;
-            let settled = limit.settle(now_ns, &grant, size, debt).unwrap();
+            let Committed::InTime(settled) = limit.commit(now_ns, hold, size, debt) else {
+                panic!("it has no end")
+            };
             match settled {
                 Settled::Even => assert_eq!(size, estimate),
                 Settled::Back { permits } => assert_eq!(permits, estimate - size),
@@ -128,18 +131,4 @@ fn a_debt_that_cannot_be_paid_ends_at_once() {
     let mut late = Ledger::new(SlidingLog::new(1, Duration::from_nanos(u64::MAX / 2)), 0);
     assert_eq!(late.charge(u64::MAX / 2, 3, Debt::CARRIED).unwrap().forgiven, 1);
     assert_eq!(late.charge(u64::MAX / 2, 0, Debt::CARRIED).unwrap().booked, 0);
-}
-
-/// A refund is the maximum that is known to have had no effect.
-#[test]
-fn an_estimate_that_was_too_high_comes_back() {
-    let mut limit = Ledger::new(Gcra::new(rate("100/s"), 100).unwrap(), 0);
-    let grant = granted(limit.try_acquire(0, 80)).unwrap();
-    assert_eq!(limit.settle(0, &grant, 80, Debt::FORGOTTEN), Ok(Settled::Even));
-    let grant = granted(limit.try_acquire(0, 20)).unwrap();
-    assert_eq!(
-        limit.settle(100 * MS, &grant, 5, Debt::FORGOTTEN),
-        Ok(Settled::Back { permits: 15 })
-    );
-    assert_eq!(limit.remaining(100 * MS), 25);
 }

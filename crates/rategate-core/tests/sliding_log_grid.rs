@@ -10,7 +10,7 @@ use rategate_core::debt::{Charge, Charged, Debt};
 use rategate_core::error::{ExceedsCapacity, LimitError};
 use rategate_core::ledger::Ledger;
 use rategate_core::policy::{Policy, Taken};
-use rategate_core::refund::{Refund, RefundBasis};
+use rategate_core::refund::Refund;
 use rategate_core::sliding_log::{COMPACT_PARTS, MAX_CHARGED, MAX_PERMITS, SlidingLog, State};
 use rategate_core::verdict::{Opening, Refusal, Verdict};
 use rategate_testkit::oracle::Grants;
@@ -166,9 +166,8 @@ impl Two {
     /// Returns permits of a grant made after so many changes. Both take back the same.
     fn refund(&mut self, now_ns: u64, grant: Kept, permits: u64) -> u64 {
         let (start_ns, granted) = (grant.start_ns, grant.permits);
-        let (rest, returned) =
-            (RefundBasis::BusyUntil(0), (grant.changes == self.changes).then_some(0));
-        let refund = Refund { now_ns, start_ns, granted, permits, rest, returned };
+        let returned = (grant.changes == self.changes).then_some(0);
+        let refund = Refund { now_ns, start_ns, granted, permits, busy_until_ns: 0, returned };
         let back = self.log.refund(&mut self.state, refund);
         assert_eq!(back, self.plain.refund(&mut self.list, refund), "{refund:?} {:?}", self.plain);
         back

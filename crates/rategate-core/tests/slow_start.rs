@@ -377,8 +377,8 @@ fn a_ramp_begins_with_the_first_permit_and_after_a_rest() {
     let last_ns = now_ns - (11 * S - 1);
     assert_eq!(limit.fresh_at_ns(now_ns), Some(last_ns + 11 * S));
     assert_eq!(wait_at(&mut limit.clone(), last_ns + 11 * S - 1), S, "not quite a rest");
-    assert!(!limit.clone().may_be_evicted(last_ns + 11 * S - 1));
-    assert!(limit.may_be_evicted(last_ns + 11 * S));
+    assert!(!limit.clone().is_as_fresh(last_ns + 11 * S - 1));
+    assert!(limit.is_as_fresh(last_ns + 11 * S));
     assert_eq!(wait_at(&mut limit, last_ns + 11 * S), cold_ns);
 
     // The rest of one that takes long to recover begins when it has.

@@ -122,25 +122,24 @@ impl Grant {
         Duration::from_nanos(self.scheduled_ns)
     }
 
-    /// Returns the grant as words, for a caller in another language that keeps it for a
-    /// [refund](crate::Limiter::refund).
+    /// Returns the grant as words, for a caller in another language that keeps it.
     ///
     /// The first four are the instants released, promised and scheduled, in nanoseconds, and the
     /// number of permits.
     #[must_use]
-    pub const fn words(&self) -> [u64; 9] {
+    pub const fn words(&self) -> [u64; 8] {
         let Self { release_ns, promised_ns, booked_ns, scheduled_ns, permits, leftover } = *self;
-        let [first, second, flags, epoch] = leftover.words();
-        [release_ns, promised_ns, scheduled_ns, permits, booked_ns, first, second, flags, epoch]
+        let [first, second, flight] = leftover.words();
+        [release_ns, promised_ns, scheduled_ns, permits, booked_ns, first, second, flight]
     }
 
     /// Returns the grant of these [words](Self::words).
     ///
-    /// Any words are a grant. A refund of one that no limiter made is a permit too many.
+    /// Any words are a grant. The end of one that no limiter made is a permit in flight too many.
     #[must_use]
-    pub const fn from_words(words: [u64; 9]) -> Self {
-        let [release_ns, promised_ns, scheduled_ns, permits, booked_ns, a, b, c, d] = words;
-        let leftover = Leftover::from_words([a, b, c, d]);
+    pub const fn from_words(words: [u64; 8]) -> Self {
+        let [release_ns, promised_ns, scheduled_ns, permits, booked_ns, a, b, c] = words;
+        let leftover = Leftover::from_words([a, b, c]);
         Self { release_ns, promised_ns, booked_ns, scheduled_ns, permits, leftover }
     }
 
@@ -185,7 +184,7 @@ impl Grant {
         Self { release_ns, promised_ns, booked_ns, scheduled_ns, permits, leftover }
     }
 
-    /// Converts it to the core's grant, for a refund.
+    /// Converts it to the core's grant, for the end of its operations.
     pub(crate) const fn as_granted(&self) -> verdict::Grant {
         let Self { booked_ns: start_ns, promised_ns, scheduled_ns, permits, leftover, .. } = *self;
         let (remaining, ticket) = (leftover.permits(), leftover.ticket(start_ns));

@@ -59,9 +59,9 @@ const LASTS_NS: u64 = 1_000_000;
 /// # Expiry and credit
 ///
 /// A batch lasts for a millisecond, by the newest time that any handle or waiting caller of the
-/// limiter has seen. The rest of a batch is credited after that, when the handle is dropped, or
-/// when the limiter is reconfigured or closed. The limit takes back only what it still lacks:
-/// permits that the rate has brought again since are not granted twice. An idle handle keeps at
+/// limiter has seen. The rest of a batch is credited after that, or when the handle is dropped. The
+/// limit takes back only what it still lacks: permits that the rate has brought again since are not
+/// granted twice, and nothing comes back across a change of the limit. An idle handle keeps at
 /// most `m` permits from the other callers, once.
 pub struct Local<C: Clock = MonotonicClock> {
     shared: Arc<Shared<C>>,

@@ -166,7 +166,7 @@ impl Fast {
     /// Only for a sealed form, and only by the thread that holds the ledger's lock.
     pub(super) fn open(&self, limits: &Members, epoch: RefundEpoch, now_ns: u64) {
         if let Form::Several(form) = &self.0 {
-            return form.open(limits, epoch, now_ns);
+            return form.open(limits, now_ns);
         }
         self.note_epoch(epoch);
         let Some(only) = limits.only() else { return };
@@ -237,18 +237,13 @@ impl Fast {
         }
     }
 
-    /// Stores the refund epoch for grants from now on.
+    /// Stores the refund epoch for batches from now on.
     ///
     /// Only by the thread that holds the ledger's lock, and only after the refunds or changes
     /// that it counts.
     pub(super) fn note_epoch(&self, epoch: RefundEpoch) {
-        match &self.0 {
-            Form::Bucket(form) => form.note_epoch(epoch),
-            Form::Log(form) => form.note_epoch(epoch),
-            Form::Schedule(form) => form.note_epoch(epoch),
-            Form::Window(form) => form.note_epoch(epoch),
-            // It is written with the states.
-            Form::Several(_) | Form::Locked => {}
+        if let Form::Bucket(form) = &self.0 {
+            form.note_epoch(epoch);
         }
     }
 

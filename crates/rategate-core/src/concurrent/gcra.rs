@@ -64,7 +64,6 @@ pub struct Bucket {
     word: Word<6>,
     /// The refund epoch. Written under the ledger's lock only.
     epoch: AtomicU64,
-    change: Change,
 }
 
 /// One configuration.
@@ -160,8 +159,7 @@ impl Numbers {
 }
 
 impl Bucket {
-    /// Loads the refund epoch, before a grant: a refund made meanwhile then counts against the
-    /// grant.
+    /// Loads the refund epoch, before a batch: what comes back meanwhile then counts against it.
     #[inline]
     fn epoch(&self) -> RefundEpoch {
         RefundEpoch::from_bits(self.epoch.load(Ordering::Acquire))
@@ -170,7 +168,6 @@ impl Bucket {
     /// Decides a try, or returns `None` if another thread interferes.
     #[inline]
     fn try_once(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> Option<LockFreeVerdict> {
-        let epoch = self.epoch();
         let seen = self.word.load();
         let now_ns = read_ns();
         let numbers = Numbers::from_fields(self.word.numbers(seen));
@@ -184,7 +181,6 @@ impl Bucket {
                     return None;
                 }
                 let leftover = Leftover::in_parts(leftover, numbers.parts_per_permit);
-                let leftover = leftover.with_epoch(epoch);
                 Some(LockFreeVerdict::Granted { start_ns: now_ns, scheduled_ns: now_ns, leftover })
             }
             Some(Err(missing)) => {
@@ -315,8 +311,7 @@ impl Bucket {
 impl Bucket {
     pub(super) fn sealed() -> Self {
         let epoch = AtomicU64::new(RefundEpoch::UNKNOWN.bits());
-        let change = Change { new_value: AtomicU64::new(CLEARED) };
-        Self { word: Word::sealed(), epoch, change }
+        Self { word: Word::sealed(), epoch }
     }
 
     pub(super) fn seal(&self, policy: &Gcra) -> Option<State> {
@@ -338,8 +333,6 @@ impl Bucket {
         let Some((numbers, value)) = before.followed_by(last.value(), policy, state, now_ns) else {
             return false;
         };
-        // The time of the change is unknown here, so no earlier batch can be credited.
-        self.change.clear();
         self.word.open(numbers.to_fields(), value);
         true
     }
@@ -351,8 +344,6 @@ impl Bucket {
         read_ns: impl Fn() -> u64 + Copy,
     ) -> Option<u64> {
         let Kind::Paced(pace) = old.rate().kind() else { return None };
-        // A failed attempt may have overwritten the previous numbers.
-        self.change.clear();
         // A concurrent grant forces another attempt; the number of attempts is bounded.
         for _ in 0..CHANGE_ATTEMPTS {
             let seen = self.word.load();
@@ -365,7 +356,6 @@ impl Bucket {
             new.rebase(&mut state, old, now_ns);
             let (numbers, value) = before.followed_by(seen.value(), new, &state, now_ns)?;
             if self.word.replace(seen, numbers.to_fields(), value) {
-                self.change.note(value);
                 return Some(now_ns);
             }
         }
@@ -383,72 +373,18 @@ impl Bucket {
         let Kind::Paced(pace) = policy.rate().kind() else { return 0 };
         let seen = self.word.load();
         let numbers = Numbers::from_fields(self.word.numbers(seen));
-        let old = Numbers::from_fields(self.word.other_numbers(seen));
         // After a change under the lock, a form that is still sealed has the old numbers.
-        let are_in_force = numbers.are_of(policy, pace);
+        let are_in_force = numbers.are_of(policy, pace) && batch.mark.base == numbers.base;
         let Some(now) = numbers.at(now_ns).filter(|_| are_in_force) else { return 0 };
-        self.change.refundable(batch.mark, numbers, old, now, epoch).min(left)
+        let Some(returned) = epoch.returned_since(batch.mark.epoch) else { return 0 };
+        // What came back has moved the TAT back by this much since the batch.
+        let returned = returned.saturating_mul(numbers.parts_per_permit);
+        let ahead = batch.mark.value.saturating_sub(now).saturating_sub(returned);
+        ahead.checked_div(numbers.parts_per_permit).unwrap_or(0).min(left)
     }
 
     pub(super) fn note_epoch(&self, epoch: RefundEpoch) {
         self.epoch.store(epoch.bits(), Ordering::Release);
-    }
-}
-
-/// The last change of the numbers, needed for batches that were taken before it.
-///
-/// Written under the ledger's lock only. The previous numbers are in the slot that the word does
-/// not name, and the origin of the current ones is the instant of the change. One more word holds
-/// the rest.
-#[derive(Debug)]
-struct Change {
-    /// The TAT with which the new numbers began.
-    ///
-    /// It is [`CLEARED`] where the other slot does not hold the previous numbers.
-    new_value: AtomicU64,
-}
-
-/// A marker larger than any value of a word.
-const CLEARED: u64 = u64::MAX;
-
-impl Change {
-    fn clear(&self) {
-        self.new_value.store(CLEARED, Ordering::Relaxed);
-    }
-
-    fn note(&self, new_value: u64) {
-        self.new_value.store(new_value, Ordering::Relaxed);
-    }
-
-    /// Returns how many permits of a batch can be credited at `now`, by the current and previous
-    /// numbers.
-    fn refundable(
-        &self,
-        mark: Mark,
-        numbers: Numbers,
-        old: Numbers,
-        now: u64,
-        epoch: RefundEpoch,
-    ) -> u64 {
-        let new_value = self.new_value.load(Ordering::Relaxed);
-        let was_before = new_value != CLEARED && mark.base == old.base;
-        let permits = if let Some(returned) = epoch.returned_since(mark.epoch) {
-            // Refunds have moved the TAT back by this much since the batch.
-            let returned = returned.saturating_mul(numbers.parts_per_permit);
-            let ahead = mark.value.saturating_sub(now).saturating_sub(returned);
-            (mark.base == numbers.base)
-                .then(|| ahead.checked_div(numbers.parts_per_permit))
-                .flatten()
-        } else if was_before && epoch.is_one_change_since(mark.epoch) {
-            // Off the scale means long ago: nothing taken before the change can be credited.
-            let changed = old.at(numbers.origin_ns).unwrap_or(u64::MAX);
-            let then = mark.value.saturating_sub(changed).checked_div(old.parts_per_permit);
-            let ahead = new_value.saturating_sub(now);
-            then.min(ahead.checked_div(numbers.parts_per_permit))
-        } else {
-            None
-        };
-        permits.unwrap_or(0)
     }
 }
 

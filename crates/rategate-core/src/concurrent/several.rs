@@ -35,7 +35,6 @@ use super::{Leftover, LockFreeVerdict};
 use crate::compact::{Compact, Kind, WORDS};
 use crate::members::{self, Members};
 use crate::policy::Taken;
-use crate::refund::RefundEpoch;
 use crate::verdict::{Opening, Refusal};
 
 /// The maximum number of limits that can share a lock-free form.
@@ -57,7 +56,6 @@ pub struct Several {
 #[derive(Clone, Copy, Debug)]
 struct Moment<const L: usize> {
     latest_ns: u64,
-    epoch: RefundEpoch,
     limits: [Compact; L],
 }
 
@@ -77,10 +75,10 @@ impl<const L: usize> Moment<L> {
     fn take(&mut self, now_ns: u64, permits: NonZeroU64) -> Leftover {
         self.latest_ns = now_ns;
         let grant = Taken { from_ns: now_ns, start_ns: now_ns, permits };
-        // An earlier instant is always true as well.
-        let busy_until_ns = self.limits.iter_mut().map(|limit| limit.take(grant)).min();
-        let left = self.remaining(now_ns);
-        Leftover::booked(left, busy_until_ns.unwrap_or(u64::MAX)).with_epoch(self.epoch)
+        for limit in &mut self.limits {
+            limit.take(grant);
+        }
+        Leftover::of(self.remaining(now_ns))
     }
 
     #[inline]
@@ -119,11 +117,7 @@ impl Several {
             let entry = |row: &Row<L>| row.entries.get(at).copied().unwrap_or_default();
             Compact::from_words(kind, entry(numbers), entry(state))
         };
-        Moment {
-            latest_ns: state.head,
-            epoch: RefundEpoch::from_bits(numbers.head),
-            limits: core::array::from_fn(limit),
-        }
+        Moment { latest_ns: state.head, limits: core::array::from_fn(limit) }
     }
 
     /// Returns the limits at one instant, and the clock as it was read before that.
@@ -226,11 +220,11 @@ impl Several {
         Some((limits.iter().take(self.count).map(Compact::member).collect(), latest_ns))
     }
 
-    pub(super) fn open(&self, limits: &Members, epoch: RefundEpoch, now_ns: u64) {
+    pub(super) fn open(&self, limits: &Members, now_ns: u64) {
         if !self.is_of(limits) {
             return;
         }
-        let mut numbers = Words { head: epoch.bits(), entries: [[0; WORDS]; MAX_LIMITS] };
+        let mut numbers = Words { head: 0, entries: [[0; WORDS]; MAX_LIMITS] };
         let mut state = Words { head: now_ns, ..numbers };
         let rows = numbers.entries.iter_mut().zip(&mut state.entries);
         for (member, (number, word)) in limits.as_slice().iter().zip(rows) {

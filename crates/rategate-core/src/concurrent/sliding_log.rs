@@ -51,7 +51,6 @@ use core::fmt;
 use super::sync::{AtomicU64, Ordering, Padded};
 use super::word::{SPAN, Seen, Word, free_base};
 use super::{Leftover, LockFreeVerdict};
-use crate::refund::RefundEpoch;
 use crate::sliding_log::{SlidingLog, State};
 
 /// The largest log that has a lock-free form. It takes 8 bytes for each permit.
@@ -78,8 +77,6 @@ pub struct Ring {
     frontier: Padded<AtomicU64>,
     /// The highest expiry instant ever in any slot. Read and written under the lock only.
     highest: AtomicU64,
-    /// The refund epoch. Written under the lock only.
-    epoch: AtomicU64,
 }
 
 /// One configuration.
@@ -331,7 +328,6 @@ impl Ring {
             let Some(oldest) = self.oldest().filter(|_| permits == 1) else {
                 return LockFreeVerdict::Sealed;
             };
-            let epoch = self.epoch.load(Ordering::Acquire);
             let now_ns = read_ns();
             let Oldest { numbers, position, slot } = oldest;
             let (Some(now), Some(taken)) =
@@ -345,7 +341,6 @@ impl Ring {
             }
             if self.take(oldest, taken) {
                 let leftover = Leftover::of(self.free_behind(oldest, now));
-                let leftover = leftover.with_epoch(RefundEpoch::from_bits(epoch));
                 return LockFreeVerdict::Granted {
                     start_ns: now_ns,
                     scheduled_ns: now_ns,
@@ -390,7 +385,6 @@ impl Ring {
             slots: slots.into(),
             frontier: Padded(AtomicU64::new(0)),
             highest: AtomicU64::new(0),
-            epoch: AtomicU64::new(RefundEpoch::UNKNOWN.bits()),
         }
     }
 
@@ -458,10 +452,6 @@ impl Ring {
         }
         self.head.open(numbers.to_fields(), RingPosition { round, index: 0 }.value());
         true
-    }
-
-    pub(super) fn note_epoch(&self, epoch: RefundEpoch) {
-        self.epoch.store(epoch.bits(), Ordering::Release);
     }
 
     pub(super) fn is_outgrown_by(&self, policy: &SlidingLog) -> bool {

@@ -36,16 +36,6 @@ impl LockFreeVerdict {
         NonZeroU64::new(retry_after_ns)
             .map_or(Self::Sealed, |retry_after_ns| Self::Denied { retry_after_ns })
     }
-
-    #[inline]
-    pub(super) const fn with_epoch(self, epoch: RefundEpoch) -> Self {
-        match self {
-            Self::Granted { start_ns, scheduled_ns, leftover } => {
-                Self::Granted { start_ns, scheduled_ns, leftover: leftover.with_epoch(epoch) }
-            }
-            other => other,
-        }
-    }
 }
 
 /// A batch of permits that a thread has taken in one step.

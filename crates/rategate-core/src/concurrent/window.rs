@@ -26,17 +26,15 @@
 
 use core::num::NonZeroU64;
 
-use super::sync::{AtomicU64, Ordering, back_off};
+use super::sync::back_off;
 use super::word::{SPAN, Word, free_base};
 use super::{Leftover, LockFreeVerdict};
-use crate::refund::RefundEpoch;
 use crate::window_debt::Count;
 
 /// The lock-free count of a window.
 #[derive(Debug)]
 pub struct Window {
     word: Word<4>,
-    epoch: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,14 +71,12 @@ impl Numbers {
 
 impl Window {
     pub(super) fn sealed() -> Self {
-        Self { word: Word::sealed(), epoch: AtomicU64::new(RefundEpoch::UNKNOWN.bits()) }
+        Self { word: Word::sealed() }
     }
 
     /// Decides a try, or returns `None` if another thread interferes.
     #[inline]
     fn try_once(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> Option<LockFreeVerdict> {
-        // Before the grant: a refund made meanwhile then counts against it.
-        let epoch = RefundEpoch::from_bits(self.epoch.load(Ordering::Acquire));
         let seen = self.word.load();
         let now_ns = read_ns();
         let numbers = Numbers::from_fields(self.word.numbers(seen));
@@ -91,7 +87,7 @@ impl Window {
             None => Some(LockFreeVerdict::Sealed),
             Some(Ok((value, left))) => self.word.swap(seen, value).then(|| {
                 let start_ns = now_ns.max(numbers.start_ns);
-                let leftover = Leftover::booked(left, u64::MAX).with_epoch(epoch);
+                let leftover = Leftover::of(left);
                 LockFreeVerdict::Granted { start_ns, scheduled_ns: start_ns, leftover }
             }),
             Some(Err(retry_after_ns)) => {
@@ -170,9 +166,5 @@ impl Window {
             let used = value.wrapping_sub(numbers.base);
             (now_ns < numbers.end_ns).then(|| numbers.permits.saturating_sub(used))
         })
-    }
-
-    pub(super) fn note_epoch(&self, epoch: RefundEpoch) {
-        self.epoch.store(epoch.bits(), Ordering::Release);
     }
 }

@@ -109,14 +109,6 @@ impl<const F: usize> Word<F> {
         })
     }
 
-    /// Returns the numbers that `seen` does not name.
-    ///
-    /// These are the previous numbers, unless others have been written there since. Only by the
-    /// thread that holds the ledger's lock.
-    pub(super) fn other_numbers(&self, seen: Seen) -> [u64; F] {
-        self.numbers(Seen(seen.0 ^ WHICH))
-    }
-
     /// Returns `true` if the word is unchanged, so that everything read meanwhile is whole.
     ///
     /// The fence ensures this. Suppose one of the numbers came from a later writer, which fenced

@@ -1,6 +1,5 @@
 //! The holds of a ledger: what is held until its cost is known.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::num::NonZeroU64;
 
@@ -13,7 +12,7 @@ use crate::exact::Exact;
 use crate::holds::{Committed, Hold, HoldVerdict};
 use crate::ordered_map::OrderedMap;
 use crate::policy::{Bucket, Taken};
-use crate::refund::{Refund, RefundBasis, RefundEpoch};
+use crate::refund::{Refund, RefundEpoch};
 use crate::verdict::{Grant, Settled, Ticket, Verdict};
 
 /// The bytes that a hold counts, and those that the first one counts besides: no fewer than it
@@ -21,7 +20,7 @@ use crate::verdict::{Grant, Settled, Ticket, Verdict};
 const BYTES: usize = 112;
 const FIRST_BYTES: usize = 512;
 
-/// The holds that have not ended, and what else few limits have: it is apart to keep them small.
+/// The holds that have not ended. They are apart, as few limits have any.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holds {
     /// The permits of holds of buckets alone whose place the leads know; by their ends, then in the
@@ -31,9 +30,6 @@ pub(super) struct Holds {
     pub(super) others: OrderedMap<Place, Held>,
     /// Those of each limit, in order. Only buckets have any.
     pub(super) leads: Vec<Leads>,
-    /// The serial number below which grants may have started at other instants than their tickets
-    /// name.
-    pub(super) first_on_time: u64,
 }
 
 /// The end of a hold, and its serial number.
@@ -42,11 +38,10 @@ type Place = (u64, u64);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     pub(super) permits: u64,
-    /// The start, and the count of returns, as its ticket has them.
+    /// The start, the count of returns, and the basis of a refund, as its ticket has them.
     pub(super) start_ns: u64,
     pub(super) epoch: RefundEpoch,
-    /// The basis of a refund: until when, or parts and the number of parts in one permit.
-    pub(super) rest: (u64, u64),
+    pub(super) busy_until_ns: u64,
     /// Set if the leads know its place, since nothing had been granted between the grant and the
     /// hold.
     is_led: bool,
@@ -110,22 +105,15 @@ impl Holds {
 
 impl Held {
     const fn new(permits: u64, ticket: Ticket, is_led: bool) -> Self {
-        let rest = match ticket.rest {
-            RefundBasis::BusyUntil(until_ns) => (until_ns, 0),
-            RefundBasis::Leftover { parts, parts_per_permit } => (parts, parts_per_permit),
-        };
-        Self { permits, start_ns: ticket.start_ns, epoch: ticket.epoch, rest, is_led }
+        let Ticket { start_ns, epoch, busy_until_ns, .. } = ticket;
+        Self { permits, start_ns, epoch, busy_until_ns, is_led }
     }
 
     /// Returns the refund of `permits` at `now_ns`, where the limit's count is `epoch`.
     pub(super) fn refund(&self, now_ns: u64, permits: u64, epoch: RefundEpoch) -> Refund {
-        let rest = match self.rest {
-            (until_ns, 0) => RefundBasis::BusyUntil(until_ns),
-            (parts, parts_per_permit) => RefundBasis::Leftover { parts, parts_per_permit },
-        };
-        let (start_ns, granted) = (self.start_ns, self.permits);
+        let Self { start_ns, permits: granted, busy_until_ns, .. } = *self;
         let returned = epoch.returned_since(self.epoch);
-        Refund { now_ns, start_ns, granted, permits, rest, returned }
+        Refund { now_ns, start_ns, granted, permits, busy_until_ns, returned }
     }
 }
 
@@ -257,16 +245,6 @@ impl Ledger {
     /// Returns `true` if anything is held.
     pub(super) fn has_holds(&self) -> bool {
         self.holds.as_ref().is_some_and(|holds| holds.len() > 0)
-    }
-
-    /// Returns the serial number from which on all grants have started when their tickets say.
-    pub(super) fn first_on_time(&self) -> u64 {
-        self.holds.as_ref().map_or(0, |holds| holds.first_on_time)
-    }
-
-    /// Records that all grants so far may have started before their time.
-    pub(super) fn note_early_start(&mut self) {
-        self.holds.get_or_insert_default().first_on_time = self.next_serial;
     }
 
     /// Ends the hold that ends first, at its instant.
@@ -416,9 +394,7 @@ impl Ledger {
 
     fn drop_empty_holds(&mut self) {
         if !self.has_holds() {
-            let first_on_time = self.first_on_time();
-            let is_needed = first_on_time > 0;
-            self.holds = is_needed.then(|| Box::new(Holds { first_on_time, ..Holds::default() }));
+            self.holds = None;
         }
     }
 }

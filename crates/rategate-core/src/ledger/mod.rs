@@ -67,10 +67,6 @@ pub struct Ledger {
     /// The count of the permits that have come back and of the changes of the numbers so far. Of
     /// several limits it counts the most that came back to one of them: one ticket serves all.
     epoch: RefundEpoch,
-    /// The instant by which the limit would have fully recovered after the last grant, had
-    /// nothing come back. Until then earlier grants must be told apart from those of a newly
-    /// created limit.
-    busy_until_ns: u64,
     /// The number of bookings in a row that have left no promise.
     calm: u64,
 }
@@ -121,18 +117,8 @@ impl Ledger {
     /// Creates a limit that continues from its state at `now_ns`.
     #[must_use]
     pub fn with_state(started: impl Into<Members>, now_ns: u64) -> Self {
-        Self::resumed(started, RefundEpoch::NONE, now_ns)
-    }
-
-    /// Creates a limit that continues from its state at `now_ns`, with the refund epoch `epoch`. It
-    /// serves callers that keep states without their ledgers; see
-    /// [`Ledger::quiescent_state`].
-    #[must_use]
-    pub fn resumed(started: impl Into<Members>, epoch: RefundEpoch, now_ns: u64) -> Self {
-        let started = started.into();
-        let busy_until_ns = started.recovers_by_ns();
         Self {
-            started,
+            started: started.into(),
             booked: None,
             promises: VecDeque::new(),
             held: 0,
@@ -143,8 +129,7 @@ impl Ledger {
             next_serial: 1,
             changed_from: 1,
             undone_from: 1,
-            epoch,
-            busy_until_ns,
+            epoch: RefundEpoch::NONE,
             calm: u64::MAX,
         }
     }
@@ -218,9 +203,7 @@ impl Ledger {
         let is_fresh = self.is_quiescent()
             && self.booked.is_none()
             && self.floor_ns() <= self.latest_ns
-            && self.busy_until_ns <= self.latest_ns
             && (self.next_serial, self.undone_from, self.changed_from) == (1, 1, 1)
-            && self.first_on_time() == 0
             && self.epoch == RefundEpoch::NONE
             && self.calm == u64::MAX;
         is_fresh.then_some(self.latest_ns)
@@ -232,7 +215,6 @@ impl Ledger {
         self.started = started;
         self.booked = None;
         self.calm = 0;
-        self.note_grants();
     }
 
     /// Returns the clock's reading at `now_ns` if the states alone decide from then on: there are
@@ -247,37 +229,19 @@ impl Ledger {
         (rests && self.calm >= patience).then_some(self.latest_ns)
     }
 
-    /// Returns the limits if from `now_ns` on their states alone determine each decision and refund.
-    ///
-    /// That takes four things: there are no promises, the refund epoch is `epoch`, no grant has
-    /// started early, and once the states have fully recovered no earlier grant can be refunded.
-    pub fn quiescent_state(&mut self, epoch: RefundEpoch, now_ns: u64) -> Option<&Members> {
+    /// Returns the limits if from `now_ns` on their states alone determine each decision.
+    pub fn quiescent_state(&mut self, now_ns: u64) -> Option<&Members> {
         self.pass_to(now_ns);
         let rests = self.is_quiescent() && self.floor_ns() <= self.latest_ns;
-        // After a change of the numbers a state may recover long before the earlier grants would
-        // have let it.
-        let fresh_ns = self.started.fresh_at_ns().unwrap_or(u64::MAX);
-        let is_complete = self.busy_until_ns <= fresh_ns.max(self.latest_ns);
-        // No ticket may name a later start than the real one.
-        let on_time = self.first_on_time() == 0;
-        (rests && self.epoch == epoch && is_complete && on_time).then_some(&self.started)
+        rests.then_some(&self.started)
     }
 
-    /// Returns `true` if at `now_ns` no decision could tell this limit from a fresh one.
-    /// Refunding an earlier grant might.
+    /// Returns `true` if at `now_ns` no decision could tell this limit from a fresh one, so that it
+    /// can be evicted. Refunding an earlier grant might.
     pub fn is_as_fresh(&mut self, now_ns: u64) -> bool {
         self.pass_to(now_ns);
         self.is_quiescent()
             && self.floor_ns() <= self.latest_ns
-            && self.started.is_as_fresh(self.latest_ns)
-    }
-
-    /// Returns `true` if at `now_ns` the limit can be evicted: neither a decision nor the refund
-    /// of an earlier grant could tell it from a fresh one.
-    pub fn may_be_evicted(&mut self, now_ns: u64) -> bool {
-        self.pass_to(now_ns);
-        self.is_quiescent()
-            && self.busy_until_ns <= self.latest_ns
             && self.started.is_as_fresh(self.latest_ns)
     }
 
@@ -309,8 +273,7 @@ impl Ledger {
     }
 
     /// Returns the refund epoch: the count of what has come back and changed so far.
-    #[must_use]
-    pub const fn epoch(&self) -> RefundEpoch {
+    pub(crate) const fn epoch(&self) -> RefundEpoch {
         self.epoch
     }
 
@@ -322,18 +285,6 @@ impl Ledger {
     /// Records a change of the numbers: what earlier tickets say no longer holds.
     fn note_change(&mut self) {
         self.epoch = self.epoch.and_changed();
-    }
-
-    /// Records how long the grants in `started`, or else in `booked`, can still affect a refund.
-    fn note_grants(&mut self) {
-        let fresh_ns = match &self.booked {
-            Some(booked) if booked.promises == self.promises.len() => {
-                booked.limits.recovers_by_ns()
-            }
-            _ if self.promises.is_empty() => self.started.recovers_by_ns(),
-            _ => self.all_booked().recovers_by_ns(),
-        };
-        self.busy_until_ns = self.busy_until_ns.max(fresh_ns);
     }
 
     /// Records permits that have come back to the started states.
@@ -396,14 +347,12 @@ impl Ledger {
     pub fn restart_as(&mut self, now_ns: u64, limits: impl Into<AllOf>) {
         let now_ns = self.clamp(now_ns);
         let (next_serial, epoch) = (self.next_serial, self.epoch.and_changed());
-        let (undone_from, changed_from, busy_until_ns) =
-            (next_serial, next_serial, self.busy_until_ns);
+        let (undone_from, changed_from) = (next_serial, next_serial);
         // Waiters that have not taken their permits may still do so.
         let provisional = self.promises.iter().filter(|promise| promise.is_provisional);
         let held = provisional
             .fold(self.held, |held, promise| held.saturating_add(promise.taken.permits.get()));
         let fresh = Self::new(limits, now_ns);
-        *self =
-            Self { held, next_serial, changed_from, undone_from, epoch, busy_until_ns, ..fresh };
+        *self = Self { held, next_serial, changed_from, undone_from, epoch, ..fresh };
     }
 }

@@ -139,7 +139,6 @@ impl Ledger {
                 let limits = self.with_taken(self.started.clone(), 0, all);
                 self.book_up_to(all, limits);
             }
-            self.note_grants();
             return ticket.with_in_flight(self.started.in_flight());
         }
         let index = self.promises.partition_point(|promise| promise.taken.start_ns <= start_ns);
@@ -155,7 +154,6 @@ impl Ledger {
             booked.limits.take(None, taken);
             booked.promises = index.saturating_add(1);
         }
-        self.note_grants();
         ticket
     }
 

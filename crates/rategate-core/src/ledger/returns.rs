@@ -9,7 +9,7 @@ use crate::error::CountsInFlight;
 use crate::outcome::Outcome;
 use crate::policy::{Ended, Taken};
 use crate::refund::Refund;
-use crate::verdict::{Grant, Refusal, Settled, Ticket};
+use crate::verdict::{Grant, Refusal, Ticket};
 
 /// The number of parts of a debt that is kept as promises, if each part may pass at one instant; a
 /// larger debt needs more.
@@ -50,7 +50,6 @@ impl Ledger {
         let start_ns = self.latest_ns;
         self.take_started(promise.owed_by, Taken { start_ns, ..promise.taken });
         self.floor = Floor::new(start_ns, self.next_serial);
-        self.note_early_start();
         true
     }
 
@@ -64,15 +63,14 @@ impl Ledger {
     /// [`cancel`](Self::cancel).
     pub fn refund(&mut self, now_ns: u64, grant: &Grant, permits: u64) -> u64 {
         self.pass_to(now_ns);
-        let Ticket { start_ns, serial, rest, epoch, .. } = grant.ticket;
-        let has_started = start_ns <= self.latest_ns && serial >= self.first_on_time();
+        let Ticket { start_ns, serial, busy_until_ns, epoch, .. } = grant.ticket;
         let permits = permits.min(grant.permits);
-        if !has_started || permits == 0 {
+        if start_ns > self.latest_ns || permits == 0 {
             return 0;
         }
         let returned = self.epoch.returned_since(epoch);
         let (now_ns, granted) = (self.latest_ns, grant.permits);
-        let refund = Refund { now_ns, start_ns, granted, permits, rest, returned };
+        let refund = Refund { now_ns, start_ns, granted, permits, busy_until_ns, returned };
         self.apply(refund, Some(serial))
     }
 
@@ -156,7 +154,6 @@ impl Ledger {
                     if charged.booked > 0 {
                         self.note_charge(at, &before);
                         self.booked = None;
-                        self.note_grants();
                     }
                     charged
                 }
@@ -230,7 +227,6 @@ impl Ledger {
             self.floor = Floor::new(self.floor.ns, first);
         }
         self.booked = None;
-        self.note_grants();
     }
 
     /// Returns how many of `permits` can pass at one instant at most.
@@ -276,33 +272,6 @@ impl Ledger {
         match end_ns {
             Some(end_ns) if end_ns <= now_ns => Some(0),
             _ => self.or_end_of_hold(now_ns, end_ns.map(|end_ns| end_ns.saturating_sub(now_ns))),
-        }
-    }
-
-    /// Corrects an estimate once the operation of `grant` is known to have taken `actual` permits.
-    ///
-    /// An excess comes back as by [`refund`](Self::refund), a shortfall is
-    /// [charged](Self::charge). Call it once for each grant.
-    ///
-    /// # Errors
-    ///
-    /// [`CountsInFlight`] for a shortfall, as [`charge`](Self::charge).
-    pub fn settle(
-        &mut self,
-        now_ns: u64,
-        grant: &Grant,
-        actual: u64,
-        debt: Debt,
-    ) -> Result<Settled, CountsInFlight> {
-        if let Some(over) = grant.permits.checked_sub(actual).filter(|&over| over > 0) {
-            return Ok(Settled::Back { permits: self.refund(now_ns, grant, over) });
-        }
-        match actual.saturating_sub(grant.permits) {
-            0 => Ok(Settled::Even),
-            short => {
-                let Charged { booked: permits, forgiven, .. } = self.charge(now_ns, short, debt)?;
-                Ok(Settled::Owed { permits, forgiven })
-            }
         }
     }
 

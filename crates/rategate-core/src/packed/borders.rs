@@ -118,7 +118,7 @@ impl Borders {
         let wait_ns = NonZeroU64::new(self.fresh_in_ns(value, now_ns))?;
         let used = self.count(value, now_ns).used;
         Some(match available.checked_sub(used) {
-            Some(left) => Ok((value.wrapping_add(permits), Leftover::booked(left, u64::MAX))),
+            Some(left) => Ok((value.wrapping_add(permits), Leftover::of(left))),
             None => Err(wait_ns),
         })
     }

@@ -187,7 +187,7 @@ impl Cells {
             Some(_) if now > cell.number => return None,
             Some(_) => Cell { used: cell.used.wrapping_add(permits), ..cell },
         };
-        let leftover = Leftover::booked(self.permits.wrapping_sub(next.used), u64::MAX);
+        let leftover = Leftover::of(self.permits.wrapping_sub(next.used));
         Some(Ok((self.value(next), leftover)))
     }
 

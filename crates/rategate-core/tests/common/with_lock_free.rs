@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 
 use rategate_core::all_of::AllOf;
-use rategate_core::any_policy::{AnyPolicy, Member};
+use rategate_core::any_policy::AnyPolicy;
 use rategate_core::concurrent::{Fast, LockFreeVerdict};
 use rategate_core::debt::{Charged, Debt};
 use rategate_core::error::{CountsInFlight, ExceedsCapacity};
@@ -37,16 +37,8 @@ pub(crate) trait Open {
     fn owned<T>(&mut self, now_ns: u64, act: impl FnOnce(&mut Ledger, u64) -> T) -> T;
     fn set(&mut self, now_ns: u64, policy: AnyPolicy);
 
-    fn started(&mut self, now_ns: u64) -> Member {
-        self.owned(now_ns, |limit, _| limit.limits().only().unwrap().clone())
-    }
-
     fn cancel(&mut self, now_ns: u64, ticket: Ticket) -> bool {
         self.owned(now_ns, |limit, now_ns| limit.cancel(now_ns, ticket))
-    }
-
-    fn refund(&mut self, now_ns: u64, grant: &Grant, permits: u64) -> u64 {
-        self.owned(now_ns, |limit, now_ns| limit.refund(now_ns, grant, permits))
     }
 }
 

@@ -16,7 +16,6 @@ use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::rate::Rate;
-use rategate_core::refund::RefundEpoch;
 use rategate_core::verdict::{Denial, Grant, Verdict};
 
 /// An action of a thread, at its own reading of the clock.
@@ -29,18 +28,16 @@ enum Act {
     LockedSection(u64),
     /// Changes the numbers.
     Change(u64, usize),
-    /// Refunds the thread's newest grant.
-    Refund(u64),
+    /// Credits a permit.
+    Credit(u64),
 }
 
-use Act::{Change, LockedSection, Peek, Refund, Remaining, Try};
+use Act::{Change, Credit, LockedSection, Peek, Remaining, Try};
 
 /// The result of an action.
-///
-/// A grant includes until when the limits were busy, and the refund epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Observed {
-    Granted { start_ns: u64, remaining: u64, busy_until_ns: u64, epoch: RefundEpoch },
+    Granted { start_ns: u64, remaining: u64 },
     Denied { retry_ns: u64 },
     Wait { wait_ns: u64 },
     Left { permits: u64 },
@@ -53,8 +50,6 @@ struct Event {
     act: Act,
     /// `true` if the limits decided under their lock, which has advanced the clock.
     locked: bool,
-    /// The permits of a refund, or the grant itself.
-    grant: Option<Grant>,
     observed: Observed,
 }
 
@@ -101,55 +96,42 @@ const START_NS: u64 = 100;
 
 impl Shared {
     fn play(&self, model: &Model, acts: &[Act]) -> Vec<Event> {
-        let mut events: Vec<Event> = Vec::new();
-        for &act in acts {
-            let newest = events.iter().rev().find_map(|event| event.grant);
-            events.extend(self.act(model, act, newest));
-        }
-        events
+        acts.iter().filter_map(|&act| self.act(model, act)).collect()
     }
 
-    fn act(&self, model: &Model, act: Act, newest: Option<Grant>) -> Option<Event> {
+    fn act(&self, model: &Model, act: Act) -> Option<Event> {
         let by_lock_free = match act {
             Try(at_ns, permits) => self.tried(at_ns, permits),
-            Peek(at_ns) => {
-                self.lock_free.peek(at_ns, 1).map(|wait_ns| (Observed::Wait { wait_ns }, None))
-            }
+            Peek(at_ns) => self.lock_free.peek(at_ns, 1).map(|wait_ns| Observed::Wait { wait_ns }),
             Remaining(at_ns) => {
-                self.lock_free.remaining(at_ns).map(|permits| (Observed::Left { permits }, None))
+                self.lock_free.remaining(at_ns).map(|permits| Observed::Left { permits })
             }
-            LockedSection(_) | Change(..) | Refund(_) => None,
+            LockedSection(_) | Change(..) | Credit(_) => None,
         };
-        if let Some((observed, grant)) = by_lock_free {
-            return Some(Event { act, locked: false, grant, observed });
+        if let Some(observed) = by_lock_free {
+            return Some(Event { act, locked: false, observed });
         }
-        let falls_back = model.falls_back || matches!(act, LockedSection(_) | Change(..));
-        if !falls_back && !(matches!(act, Refund(_)) && newest.is_some()) {
+        if !model.falls_back && !matches!(act, LockedSection(_) | Change(..) | Credit(_)) {
             return None;
         }
         let mut limit = self.limit.lock().unwrap();
         if let Change(at_ns, policies) = act {
             limit.change(&self.lock_free, || at_ns, model.policies[policies].as_slice()).unwrap();
-            return Some(Event { act, locked: true, grant: None, observed: Observed::SectionDone });
+            return Some(Event { act, locked: true, observed: Observed::SectionDone });
         }
         limit.seal(&self.lock_free);
-        let (observed, grant) = requested(&mut limit, act, newest);
+        let observed = requested(&mut limit, act);
         limit.open(&self.lock_free, at_ns(act));
-        let grant = if matches!(act, Refund(_)) { newest } else { grant };
-        Some(Event { act, locked: true, grant, observed })
+        Some(Event { act, locked: true, observed })
     }
 
-    fn tried(&self, at_ns: u64, permits: u64) -> Option<(Observed, Option<Grant>)> {
+    fn tried(&self, at_ns: u64, permits: u64) -> Option<Observed> {
         match self.lock_free.try_acquire(|| at_ns, permits) {
-            LockFreeVerdict::Granted { start_ns, scheduled_ns, leftover } => {
-                let (remaining, ticket) = (leftover.permits(), leftover.ticket(start_ns));
-                let promised_ns = start_ns;
-                let grant =
-                    Grant { start_ns, promised_ns, scheduled_ns, permits, remaining, ticket };
-                Some((of_grant(&grant), Some(grant)))
+            LockFreeVerdict::Granted { start_ns, leftover, .. } => {
+                Some(Observed::Granted { start_ns, remaining: leftover.permits() })
             }
             LockFreeVerdict::Denied { retry_after_ns } => {
-                Some((Observed::Denied { retry_ns: retry_after_ns.get() }, None))
+                Some(Observed::Denied { retry_ns: retry_after_ns.get() })
             }
             LockFreeVerdict::Sealed => None,
         }
@@ -163,32 +145,25 @@ fn at_ns(act: Act) -> u64 {
         | Remaining(at_ns)
         | LockedSection(at_ns)
         | Change(at_ns, _)
-        | Refund(at_ns) => at_ns,
+        | Credit(at_ns) => at_ns,
     }
 }
 
-fn of_grant(grant: &Grant) -> Observed {
-    let Grant { start_ns, remaining, ticket, .. } = *grant;
-    let (busy_until_ns, epoch) = (ticket.busy_until_ns(), ticket.epoch());
-    Observed::Granted { start_ns, remaining, busy_until_ns, epoch }
-}
-
 /// Applies the action to the limits alone and returns their result.
-fn requested(limit: &mut Ledger, act: Act, newest: Option<Grant>) -> (Observed, Option<Grant>) {
+fn requested(limit: &mut Ledger, act: Act) -> Observed {
     match act {
         Try(at_ns, permits) => match limit.try_acquire(at_ns, permits).unwrap() {
-            Verdict::Granted(grant) => (of_grant(&grant), Some(grant)),
+            Verdict::Granted(Grant { start_ns, remaining, .. }) => {
+                Observed::Granted { start_ns, remaining }
+            }
             Verdict::Denied(Denial { retry_after_ns }) => {
-                (Observed::Denied { retry_ns: retry_after_ns.unwrap().get() }, None)
+                Observed::Denied { retry_ns: retry_after_ns.unwrap().get() }
             }
         },
-        Peek(at_ns) => (Observed::Wait { wait_ns: limit.peek(at_ns, 1).unwrap().unwrap() }, None),
-        Remaining(at_ns) => (Observed::Left { permits: limit.remaining(at_ns) }, None),
-        Refund(at_ns) => {
-            let permits = newest.map_or(0, |grant| limit.refund(at_ns, &grant, grant.permits));
-            (Observed::Back { permits }, None)
-        }
-        LockedSection(_) | Change(..) => (Observed::SectionDone, None),
+        Peek(at_ns) => Observed::Wait { wait_ns: limit.peek(at_ns, 1).unwrap().unwrap() },
+        Remaining(at_ns) => Observed::Left { permits: limit.remaining(at_ns) },
+        Credit(at_ns) => Observed::Back { permits: limit.credit(at_ns, 1) },
+        LockedSection(_) | Change(..) => Observed::SectionDone,
     }
 }
 
@@ -267,7 +242,7 @@ fn explains(model: &Model, plain: &mut Ledger, event: &Event) -> bool {
             plain.reconfigure(at_ns, model.policies[policies].as_slice()).unwrap();
             Observed::SectionDone
         }
-        act => requested(plain, act, event.grant).0,
+        act => requested(plain, act),
     };
     if event.locked {
         plain.pass_to(at_ns(event.act));
@@ -391,10 +366,10 @@ fn quick_new_numbers_are_never_mixed_with_old_ones() {
     }
 }
 
-/// A refund counts against earlier grants, and against no later ones.
+/// A credit under the lock meets tries of two threads.
 #[test]
 fn quick_what_comes_back_is_judged_by_the_grant() {
-    let (one, two) = ([Try(200, 2), Refund(250)], [Try(210, 1), Refund(260)]);
+    let (one, two) = ([Try(200, 2), Credit(250)], [Try(210, 1), Credit(260)]);
     let mut model = model(&[&[gcra(100, 4); 2]], &[Try(190, 1)], &[&one, &two]);
     model.preemptions = 1;
     model.linearises();

@@ -3,7 +3,6 @@
 
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::packed::Packed;
-use rategate_core::refund::RefundEpoch;
 
 use super::slots::MAX_VERSIONS;
 
@@ -26,8 +25,6 @@ pub(super) struct PolicyVersions {
 pub(super) struct PolicyVersion {
     pub(super) policy: AnyPolicy,
     pub(super) tier: usize,
-    /// The refund epoch that grants under this policy carry.
-    pub(super) epoch: RefundEpoch,
     /// The packed parameters, if states fit into a part of a word.
     pub(super) packed: Option<Packed>,
 }
@@ -64,7 +61,6 @@ impl PolicyVersions {
     /// Assigns a free index. They are used in rotation, so that each rests as long as possible.
     fn make(&mut self, tier: usize, policy: AnyPolicy) -> u8 {
         let packed = policy.packed();
-        let epoch = RefundEpoch::after_changes(self.made);
         loop {
             self.made = self.made.wrapping_add(1);
             let next =
@@ -72,7 +68,7 @@ impl PolicyVersions {
             let version = u8::try_from(next).unwrap_or(0);
             match self.by_id.get_mut(next) {
                 Some(free @ None) if version > 0 => {
-                    *free = Some(PolicyVersion { policy, tier, epoch, packed });
+                    *free = Some(PolicyVersion { policy, tier, packed });
                     return version;
                 }
                 _ => {}

@@ -43,7 +43,6 @@ use std::num::NonZeroU64;
 use rategate_core::concurrent::Leftover;
 use rategate_core::debt::{Charged, Debt};
 use rategate_core::packed::{Packed, VALUE_BITS};
-use rategate_core::refund::RefundEpoch;
 
 use super::key::private::Words;
 use crate::sync::{AtomicU64, Ordering, fence, zeroed};
@@ -119,7 +118,6 @@ const VERSION_FIELDS: usize = 8;
 pub(super) struct SlotVersion {
     pub(super) numbers: Packed,
     pub(super) tier: u64,
-    pub(super) epoch: RefundEpoch,
 }
 
 /// The start of a search.
@@ -295,15 +293,14 @@ impl Slots {
             .policy_versions
             .get(version)
             .map(|fields| fields.each_ref().map(|field| field.load(Ordering::Relaxed)));
-        let [form, a, b, c, d, tier, epoch, _] = fields.unwrap_or_default();
-        let numbers = Packed::from_fields([form, a, b, c, d]);
-        SlotVersion { numbers, tier, epoch: RefundEpoch::from_bits(epoch) }
+        let [form, a, b, c, d, tier, ..] = fields.unwrap_or_default();
+        SlotVersion { numbers: Packed::from_fields([form, a, b, c, d]), tier }
     }
 
     /// Writes the parameters of a policy index that no state names.
     pub(super) fn write_version(&self, version: u8, info: SlotVersion) {
         let [form, a, b, c, d] = info.numbers.to_fields();
-        let fields = [form, a, b, c, d, info.tier, info.epoch.bits(), 0];
+        let fields = [form, a, b, c, d, info.tier, 0, 0];
         // Before the states that name it: a thread that has read one of these fields, but not the
         // state of the earlier fields, sees that the state has changed.
         fence(Ordering::Release);
@@ -373,11 +370,7 @@ impl Slots {
                     if self.swap(at, seen, Seen::of(value, seen.version()).0) {
                         let info = visit(version.numbers, value, now_ns);
                         let start_ns = version.numbers.start_ns(value, now_ns);
-                        return SlotDecision::Granted(
-                            start_ns,
-                            leftover.with_epoch(version.epoch),
-                            info,
-                        );
+                        return SlotDecision::Granted(start_ns, leftover, info);
                     }
                 }
                 Some(Err(retry_after_ns)) => {

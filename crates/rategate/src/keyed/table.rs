@@ -13,7 +13,6 @@ use rategate_core::any_policy::{AnyPolicy, Member};
 use rategate_core::debt::Debt;
 use rategate_core::ledger::Ledger;
 use rategate_core::packed::Packed;
-use rategate_core::refund::RefundEpoch;
 
 use self::section::{KeyLocation, KeySection, SectionResult};
 use super::capacity::{Capacity, MAX_KEYS, Overflow};
@@ -217,7 +216,7 @@ impl<I: Id, C: Clock + Clone> Table<I, C> {
         // Unlimited: the reply is that of the first call on a fresh limit.
         let now_ns = self.clock.now_ns();
         let fresh = Member::fresh(self.policy(tier)?, now_ns);
-        let mut fresh = Ledger::resumed(fresh, RefundEpoch::UNKNOWN, now_ns);
+        let mut fresh = Ledger::with_state(fresh, now_ns);
         let verdict = fresh.try_acquire(now_ns, permits)?;
         Ok(B::of(&fresh, now_ns).with(Decision::of(&verdict)))
     }
@@ -404,8 +403,8 @@ impl<I: Id, C: Clock + Clone> Table<I, C> {
     }
 
     /// Returns the ledger of a key that continues from its state.
-    pub(super) fn ledger(&self, limit: Member, epoch: RefundEpoch, now_ns: u64) -> Ledger {
-        self.with_own_serials(Ledger::resumed(limit, epoch, now_ns))
+    pub(super) fn ledger(&self, limit: Member, now_ns: u64) -> Ledger {
+        self.with_own_serials(Ledger::with_state(limit, now_ns))
     }
 
     /// Returns a ledger with serial numbers that no other ledger of a key has.
@@ -491,10 +490,7 @@ impl<I: Id, C: Clock> Table<I, C> {
 
 fn write_version(slots: &Slots, id: u8, version: &PolicyVersion) {
     if let Some(numbers) = version.packed {
-        slots.write_version(
-            id,
-            SlotVersion { numbers, tier: tier_word(version.tier), epoch: version.epoch },
-        );
+        slots.write_version(id, SlotVersion { numbers, tier: tier_word(version.tier) });
     }
 }
 

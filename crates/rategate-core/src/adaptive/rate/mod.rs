@@ -15,7 +15,7 @@ use crate::debt::{Charge, Charged};
 use crate::error::{LimitError, or_panic};
 use crate::policy::{Ended, Policy, Taken};
 use crate::rate::Rate;
-use crate::refund::{Refund, RefundBasis};
+use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal, on_clock};
 
 /// A million: rates here are in millionths of a permit per second.
@@ -285,9 +285,7 @@ impl Policy for AdaptiveRate {
 
     fn refund(&self, state: &mut State, refund: Refund) -> u64 {
         let is_newest = refund.start_ns == state.newest_ns;
-        let is_proven =
-            matches!(refund.rest, RefundBasis::BusyUntil(busy_ns) if busy_ns >= refund.now_ns);
-        if !is_newest && !is_proven {
+        if !is_newest && refund.busy_until_ns < refund.now_ns {
             return 0;
         }
         state.level.sub(refund.permits);

@@ -51,7 +51,6 @@ use super::super::{Leftover, LockFreeVerdict};
 use super::MIN_HORIZON_NS;
 use crate::exact::{Exact, Pace};
 use crate::policy::Policy;
-use crate::refund::RefundEpoch;
 use crate::two_timeline::{Mode, Plain, TwoTimeline};
 
 /// The maximum number of operations between two readings of the clock.
@@ -203,11 +202,7 @@ impl Average {
 
     /// Takes a permit that the cached clock has shown to be due, by one addition.
     #[inline]
-    pub(super) fn try_cached(
-        &self,
-        read_ns: impl Fn() -> u64 + Copy,
-        epoch: RefundEpoch,
-    ) -> LockFreeVerdict {
+    pub(super) fn try_cached(&self, read_ns: impl Fn() -> u64 + Copy) -> LockFreeVerdict {
         // Acquire: the numbers that it names, and a reading of the clock that is not older.
         let due = Seen::from_bits(self.cached.0.due.load(Ordering::Acquire));
         if due.is_nothing() {
@@ -235,8 +230,7 @@ impl Average {
         let parts = numbers.first.wrapping_add(operations.wrapping_mul(numbers.parts_per_permit));
         let scheduled_ns = numbers.scheduled_ns(parts);
         let start_ns = cached_ns.max(scheduled_ns);
-        let leftover = Leftover::of(ahead).with_epoch(epoch);
-        LockFreeVerdict::Granted { start_ns, scheduled_ns, leftover }
+        LockFreeVerdict::Granted { start_ns, scheduled_ns, leftover: Leftover::of(ahead) }
     }
 
     /// Reads the clock for all threads, after an addition to `before`.

@@ -19,8 +19,6 @@ mod spaced;
 use self::average::Average;
 use self::spaced::Spaced;
 use super::LockFreeVerdict;
-use super::sync::{AtomicU64, Ordering};
-use crate::refund::RefundEpoch;
 use crate::two_timeline::{State, TwoTimeline};
 
 pub use self::average::{MARGIN, REFRESH};
@@ -33,8 +31,6 @@ const MIN_HORIZON_NS: u64 = 1_000_000_000;
 pub struct Timelines {
     average: Average,
     spaced: Spaced,
-    /// The refund epoch. Written under the lock only.
-    epoch: AtomicU64,
 }
 
 /// What any thread may do: see [`Fast`](super::Fast).
@@ -56,11 +52,7 @@ impl Timelines {
         read_ns: impl Fn() -> u64 + Copy,
         permits: u64,
     ) -> LockFreeVerdict {
-        if permits == 1 {
-            self.average.try_cached(read_ns, self.epoch())
-        } else {
-            LockFreeVerdict::Sealed
-        }
+        if permits == 1 { self.average.try_cached(read_ns) } else { LockFreeVerdict::Sealed }
     }
 
     pub(super) fn peek(&self, now_ns: u64, permits: u64) -> Option<u64> {
@@ -71,28 +63,19 @@ impl Timelines {
         self.average.remaining(now_ns).or_else(|| self.spaced.remaining(now_ns))
     }
 
-    /// Loads the refund epoch, before a grant.
-    #[inline]
-    fn epoch(&self) -> RefundEpoch {
-        RefundEpoch::from_bits(self.epoch.load(Ordering::Acquire))
-    }
-
     /// Tries with a fresh reading of the clock.
     fn try_fresh(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> LockFreeVerdict {
-        let epoch = self.epoch();
-        let answer = match self.average.try_fresh(read_ns, permits) {
+        match self.average.try_fresh(read_ns, permits) {
             LockFreeVerdict::Sealed => self.spaced.try_acquire(read_ns, permits),
             answer => answer,
-        };
-        answer.with_epoch(epoch)
+        }
     }
 }
 
 /// What only the thread with the ledger's lock does: see [`Fast`](super::Fast).
 impl Timelines {
     pub(super) fn sealed() -> Self {
-        let epoch = AtomicU64::new(RefundEpoch::UNKNOWN.bits());
-        Self { average: Average::sealed(), spaced: Spaced::sealed(), epoch }
+        Self { average: Average::sealed(), spaced: Spaced::sealed() }
     }
 
     pub(super) fn seal(&self, policy: &TwoTimeline) -> Option<State> {
@@ -116,9 +99,5 @@ impl Timelines {
         read_ns: impl Fn() -> u64 + Copy,
     ) -> Option<u64> {
         self.average.change(old, new, read_ns)
-    }
-
-    pub(super) fn note_epoch(&self, epoch: RefundEpoch) {
-        self.epoch.store(epoch.bits(), Ordering::Release);
     }
 }

@@ -114,10 +114,10 @@ impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
             (verdict, B::of(ledger, now_ns))
         };
         if self.table.is_full_of_bytes()
-            && let Some((version, EntryForm::State(limit))) = self.version_and_form(at)
+            && let Some((_, EntryForm::State(limit))) = self.version_and_form(at)
         {
-            let (before, epoch, copy) = (limit.heap_bytes(), version.epoch, limit.clone());
-            let mut after = Ledger::resumed(copy, epoch, self.now_ns);
+            let (before, copy) = (limit.heap_bytes(), limit.clone());
+            let mut after = Ledger::with_state(copy, self.now_ns);
             let _ = after.try_acquire(self.now_ns, permits);
             if after.limits().heap_bytes() > before {
                 return Ok(SectionResult::NoBytes);
@@ -138,7 +138,7 @@ impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
             return Ok(SectionResult::TableFull);
         };
         let fresh = Member::fresh(version.policy, self.now_ns);
-        let mut ledger = Ledger::resumed(fresh, version.epoch, self.now_ns);
+        let mut ledger = Ledger::with_state(fresh, self.now_ns);
         let verdict = ledger.try_acquire(self.now_ns, permits)?;
         let projection = B::of(&ledger, self.now_ns);
         let leaves_trace = permits > 0 && matches!(verdict, Verdict::Granted(_));
@@ -189,7 +189,7 @@ impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
     fn fresh_ledger(&self) -> Option<Ledger> {
         let (_, version) = self.entries.policy_versions.of_tier(self.location.tier)?;
         let fresh = Member::fresh(version.policy, self.now_ns);
-        Some(Ledger::resumed(fresh, version.epoch, self.now_ns))
+        Some(Ledger::with_state(fresh, self.now_ns))
     }
 
     /// Applies an operation that holds nothing to the limit of a known key.
@@ -199,15 +199,14 @@ impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
         act: impl FnOnce(&mut Ledger, u64) -> T,
     ) -> SectionResult<T, C> {
         let (now_ns, before, table) = (self.now_ns, self.heap_bytes(at), self.table);
-        let Some((version, form)) = self.version_and_form(at) else {
+        let Some((_, form)) = self.version_and_form(at) else {
             return SectionResult::TableFull;
         };
-        let epoch = version.epoch;
         let done = match std::mem::replace(form, EntryForm::Taken) {
             EntryForm::State(limit) => {
-                let mut ledger = Ledger::resumed(limit, epoch, now_ns);
+                let mut ledger = Ledger::with_state(limit, now_ns);
                 let done = act(&mut ledger, now_ns);
-                if ledger.quiescent_state(epoch, now_ns).is_some() {
+                if ledger.quiescent_state(now_ns).is_some() {
                     let limit = ledger.into_limits().into_only();
                     *form = limit.map_or(EntryForm::Taken, EntryForm::State);
                 } else {
@@ -237,9 +236,6 @@ impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
     }
 
     /// Clears the key's use.
-    ///
-    /// Earlier grants stay distinguishable from later ones as long as a refund of them could
-    /// matter.
     pub(in crate::keyed) fn reset(&mut self) -> SectionResult<bool, C> {
         self.on_ledger(Ledger::restart).unwrap_or(SectionResult::Here(false))
     }
@@ -441,12 +437,10 @@ impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
         let Some((version_id, _)) = self.entries.policy_versions.of_tier(tier) else {
             return false;
         };
-        if ledger.may_be_evicted(self.now_ns) {
+        if ledger.is_as_fresh(self.now_ns) {
             return true;
         }
-        // After a restore, no earlier grant exists.
-        let epoch = ledger.epoch();
-        if let Some(limit) = ledger.quiescent_state(epoch, self.now_ns).and_then(Members::only) {
+        if let Some(limit) = ledger.quiescent_state(self.now_ns).and_then(Members::only) {
             let limit = limit.clone();
             return self.admit(version_id, limit);
         }

@@ -20,6 +20,9 @@ pub(super) struct State {
     live: Live,
     /// The era of its grants. Grants before the last reset or loss of data have another.
     era: u64,
+    /// The instant by which it would have fully recovered after the last grant, had nothing come
+    /// back. Until then earlier grants must be told apart from those of a new state.
+    recovers_by_ns: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -59,7 +62,7 @@ impl State {
             || Live::Held(Leases::default()),
             |policy| Live::Paced(Ledger::new(policy, now_ns)),
         );
-        Self { label: Arc::clone(&limit.label), live, era }
+        Self { label: Arc::clone(&limit.label), live, era, recovers_by_ns: 0 }
     }
 
     /// Returns `true` if the state is of this limit: the label and the kind are the same.
@@ -118,7 +121,15 @@ impl State {
     /// Charges permits. Returns how many of them were forgiven.
     pub(super) fn charge(&mut self, now_ns: u64, permits: u64, debt: Debt) -> u64 {
         let Live::Paced(ledger) = &mut self.live else { return 0 };
-        ledger.charge(now_ns, permits, debt).map_or(0, |charged| charged.forgiven)
+        let charged = ledger.charge(now_ns, permits, debt);
+        self.note_grant();
+        charged.map_or(0, |charged| charged.forgiven)
+    }
+
+    fn note_grant(&mut self) {
+        if let Live::Paced(ledger) = &self.live {
+            self.recovers_by_ns = self.recovers_by_ns.max(ledger.limits().recovers_by_ns());
+        }
     }
 
     pub(super) fn debt(&self, now_ns: u64) -> u64 {
@@ -162,6 +173,7 @@ impl State {
             }
             (Live::Held(_), ..) => {}
         }
+        self.note_grant();
         trace
     }
 
@@ -185,7 +197,9 @@ impl State {
         let permits = permits.get();
         let grant =
             Grant { start_ns: now_ns, promised_ns, scheduled_ns, permits, remaining, ticket };
-        LimitHold::Paced(ledger.hold_grant(now_ns, &grant, end_ns))
+        let hold = LimitHold::Paced(ledger.hold_grant(now_ns, &grant, end_ns));
+        self.note_grant();
+        hold
     }
 
     /// Returns `true` for permits in flight that a reservation still holds here.
@@ -206,7 +220,7 @@ impl State {
         used: u64,
         debt: Debt,
     ) -> Option<Committed> {
-        match (&mut self.live, hold) {
+        let committed = match (&mut self.live, hold) {
             (Live::Paced(ledger), LimitHold::Paced(hold)) => {
                 Some(ledger.commit(now_ns, hold, used, debt))
             }
@@ -219,7 +233,9 @@ impl State {
                 })
             }
             _ => None,
-        }
+        };
+        self.note_grant();
+        committed
     }
 
     /// Ends the holds whose time is over.
@@ -303,7 +319,7 @@ impl State {
     /// one.
     pub(super) fn may_be_evicted(&mut self, now_ns: u64) -> bool {
         match &mut self.live {
-            Live::Paced(ledger) => ledger.may_be_evicted(now_ns),
+            Live::Paced(ledger) => self.recovers_by_ns <= now_ns && ledger.is_as_fresh(now_ns),
             Live::Held(leases) => leases.expire_before(now_ns),
         }
     }

@@ -198,11 +198,9 @@ impl<I: Id, C: Clock + Clone> KeySection<'_, I, C> {
             slots.clear_full_until(self.location.shard);
         }
         let table = self.table;
-        let Some((version, form)) = self.version_and_form(at) else { return };
+        let Some((_, form)) = self.version_and_form(at) else { return };
         *form = match std::mem::replace(form, EntryForm::Taken) {
-            EntryForm::State(limit) => {
-                EntryForm::Ledger(Box::new(table.ledger(limit, version.epoch, now_ns)))
-            }
+            EntryForm::State(limit) => EntryForm::Ledger(Box::new(table.ledger(limit, now_ns))),
             other => other,
         };
     }
@@ -238,13 +236,12 @@ impl<I: Id, C: Clock + Clone> KeySection<'_, I, C> {
     pub(in crate::keyed) fn tidy(&mut self, at: usize) {
         let now_ns = self.now_ns;
         let before = self.heap_bytes(at);
-        let Some((version, form)) = self.version_and_form(at) else { return };
-        let epoch = version.epoch;
+        let Some((_, form)) = self.version_and_form(at) else { return };
         if let EntryForm::Ledger(ledger) = form {
-            if ledger.may_be_evicted(now_ns) {
+            if ledger.is_as_fresh(now_ns) {
                 return self.evict(at, before);
             }
-            if let Some(limit) = ledger.quiescent_state(epoch, now_ns).and_then(Members::only) {
+            if let Some(limit) = ledger.quiescent_state(now_ns).and_then(Members::only) {
                 *form = EntryForm::State(limit.clone());
             }
         }
