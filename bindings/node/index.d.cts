@@ -212,6 +212,8 @@ export interface Hold {
   readonly endsAtNs: bigint
   /** Ends it with what was really used. Returns what was charged if it had ended by itself. */
   commit (actual: number): Settled | Charged
+  /** Ends it, all of which was used. Nothing is charged if it had ended by itself. */
+  keep (): void
   /** Ends it, of which nothing was used. Returns `true` if it had not ended by itself. */
   cancel (): boolean
   /** Nanoseconds are text. */

@@ -71,6 +71,10 @@ class Hold {
     return call(() => this.#native.commit(number))
   }
 
+  keep () {
+    call(() => this.#native.keep())
+  }
+
   cancel () {
     return call(() => this.#native.cancel())
   }

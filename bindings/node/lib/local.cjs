@@ -12,11 +12,14 @@ class Local {
   #left = 0
   /** The hold of the batch. */
   #held
+  /** Operations in flight end one by one, so that none is taken ahead. */
+  #isInFlight
 
   constructor (limiter, batch) {
     this.#batch = permitsOf(batch)
     if (this.#batch === 0) throw new RangeError('the batch is 0; must be at least 1')
     this.#limiter = limiter
+    this.#isInFlight = !limiter.closed && limiter.release(0)
     // It throws if as many could never pass together.
     limiter.peekNs(batch)
   }
@@ -37,7 +40,14 @@ class Local {
   close () {
     const used = this.#batch - this.#left
     this.#left = 0
-    this.#end(used)
+    const held = this.#held
+    this.#held = undefined
+    try {
+      held?.commit(used)
+    } catch (error) {
+      // A closed limiter counts nothing.
+      if (!(error instanceof Closed)) throw error
+    }
   }
 
   #hold () {
@@ -52,23 +62,12 @@ class Local {
     }
   }
 
-  #end (used) {
-    const held = this.#held
-    this.#held = undefined
-    try {
-      held?.commit(used)
-    } catch (error) {
-      // A closed limiter counts nothing.
-      if (!(error instanceof Closed)) throw error
-    }
-  }
-
   #draw (permits) {
-    if (permits <= this.#batch) {
+    if (permits <= this.#batch && !this.#isInFlight) {
       const held = this.#hold()
       if (held) {
         // All that was left is used.
-        this.#end(this.#batch)
+        this.#held?.keep()
         this.#held = held
         // Less than the batch, because less than `permits` was left: all of it is of this hold.
         this.#left += this.#batch - permits

@@ -17,7 +17,7 @@ pub struct Hold(Option<rategate_ffi::Hold>);
 #[napi]
 impl Hold {
     pub(crate) fn new(held: rategate_ffi::Hold) -> Self {
-        Self(Some(held))
+        Self(Some(held.kept_if_dropped()))
     }
 
     #[napi(getter, catch_unwind)]
@@ -40,19 +40,16 @@ impl Hold {
     }
 
     #[napi(catch_unwind)]
+    pub fn keep(&mut self) -> Result<()> {
+        self.0.take().ok_or_else(ended).map(rategate_ffi::Hold::keep)
+    }
+
+    #[napi(catch_unwind)]
     pub fn cancel(&mut self) -> Result<bool> {
         self.0.take().ok_or_else(ended).map(rategate_ffi::cancel)
     }
 }
 
-impl Drop for Hold {
-    fn drop(&mut self) {
-        if let Some(held) = self.0.take() {
-            held.keep();
-        }
-    }
-}
-
 fn ended() -> napi::Error<String> {
-    invalid("the hold has been committed or cancelled; only one of them is possible, once")
+    invalid("the hold has been committed, kept or cancelled; only one of them is possible, once")
 }

@@ -249,8 +249,13 @@ test('an estimate is held until its cost is known', () => {
   })
   assert.deepEqual(hold.commit(15), { refunded: 65, charged: 0, forgiven: 0 })
   assert.equal(limiter.remaining, 85)
-  for (const again of [() => hold.commit(15), () => hold.cancel()]) assert.throws(again, /committed or cancelled/)
+  for (const again of [() => hold.commit(15), () => hold.cancel()]) assert.throws(again, /committed, kept or cancelled/)
   assert.equal(limiter.tryHold(50, 1000).cancel(), true)
+  const kept = limiter.tryHold(5, '1min')
+  assert.equal(limiter.reset(), true)
+  kept.keep()
+  assert.equal(limiter.remaining, 100)
+  limiter.charge(15)
   const late = limiter.tryHold(85, 1000)
   clock.advance(1000)
   assert.equal(limiter.remaining, 95)
@@ -331,6 +336,14 @@ test('a batch in a local handle raises the bound by no more than itself', () => 
   assert.throws(() => limiter.local(101), ExceedsCapacity)
   assert.throws(() => limiter.local(0), RangeError)
   assert.throws(() => local.tryAcquire(0.5), RangeError)
+  // Operations in flight end one by one: none is taken ahead.
+  const flights = on({ policy: 'concurrency', permits: 2 }).limiter
+  const handle = flights.local(2)
+  assert.deepEqual([handle.tryAcquire(), handle.tryAcquire(), handle.tryAcquire(), handle.unused], [true, true, false, 0])
+  assert.ok(flights.release(1))
+  assert.deepEqual([handle.tryAcquire(), handle.tryAcquire()], [true, false])
+  handle.close()
+  assert.equal(flights.remaining, 0)
 })
 
 test('new keys of a full table share a limit, are refused, or pass', () => {

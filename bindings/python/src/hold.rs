@@ -53,6 +53,13 @@ impl Hold {
         }
     }
 
+    /// Ends the hold, all of which was used. Does nothing if it had ended before.
+    fn keep(&self) {
+        if let Some(held) = self.take() {
+            held.keep();
+        }
+    }
+
     /// Ends the hold, of which nothing was used. Returns False if it had ended before.
     fn cancel(&self) -> bool {
         self.take().is_some_and(rategate_ffi::cancel)

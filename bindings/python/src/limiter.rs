@@ -191,6 +191,7 @@ impl Limiter {
             py,
             |hub| hub.begin(limiter, permits, timeout),
             || limiter.acquire(permits, timeout).map(Taken::Granted),
+            ("acquire()", "await acquire_async(), or use `async with`"),
         )?;
         match ended.map_err(|error| raised(py, error))? {
             Taken::Granted(grant) => Ok(Grant::new(grant, limiter.id())),
@@ -255,6 +256,7 @@ impl Limiter {
             py,
             |hub| hub.begin_hold(limiter, permits, ttl, timeout),
             || limiter.hold(permits, ttl, timeout).map(Taken::Held),
+            ("hold()", "await hold_async()"),
         )?;
         match ended.map_err(|error| raised(py, error))? {
             Taken::Held(held) => Ok(Hold::new(held)),
@@ -491,6 +493,7 @@ impl Limiter {
         py: Python<'_>,
         begin: impl FnOnce(&rategate_ffi::Hub) -> Result<Begun, AcquireError>,
         wait_there: impl FnOnce() -> Result<Taken, AcquireError> + Send,
+        (call, instead): (&str, &str),
     ) -> PyResult<Result<Taken, AcquireError>> {
         let loops = py.import(intern!(py, "pyrategate._loop"))?;
         let blocks_a_loop = !loops.call_method0(intern!(py, "library"))?.is_none();
@@ -502,11 +505,14 @@ impl Limiter {
         let hub = rategate_ffi::Hub::new(move || raise.raise());
         match begin(&hub) {
             Ok(Begun::Taken(taken)) => return Ok(Ok(taken)),
-            Ok(Begun::Waits(_)) => {
-                loops.call_method0(intern!(py, "warn_where_a_loop_blocks"))?;
-            }
+            Ok(Begun::Waits(_)) => {}
             Err(error) => return Ok(Err(error)),
         }
+        // What is free is taken by a look of its own.
+        if let Some(ended) = hub.next() {
+            return Ok(ended.end);
+        }
+        loops.call_method1(intern!(py, "warn_where_a_loop_blocks"), (call, instead))?;
         loop {
             // After an interrupt the hub is dropped, and the wait leaves with it.
             wait(py, &signal)?;

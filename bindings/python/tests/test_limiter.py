@@ -313,6 +313,11 @@ def test_a_hold_is_waited_for_in_line():
     thread.join()
     (second,) = held
     assert (second.permits, second.commit(60).charged) == (60, 0)
+    third = limiter.hold(10, "1min")
+    limiter.reset()
+    third.keep()
+    assert limiter.remaining == 100
+    limiter.charge(20)
     # The main thread handles signals meanwhile.
     limiter.charge(80)
     assert limiter.hold(10, "1min").cancel()

@@ -32,7 +32,7 @@ pub struct Grant {
     pub permits: u64,
     /// The number of permits that one more request could take at the instant of this one.
     pub remaining: u64,
-    /// The ticket that names the grant when it, or a part of it, is cancelled or refunded.
+    /// The ticket that names the grant when it is cancelled, held, or refunded by a store.
     pub ticket: Ticket,
 }
 

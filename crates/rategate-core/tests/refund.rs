@@ -315,7 +315,6 @@ fn a_schedule_takes_operations_back() {
                 tolerance_ns,
             };
             trial.holds(seed, &mut sum);
-            trial.holds(seed, &mut sum);
         }
         assert!(sum.back > 0, "{mode:?}: {sum:?}");
     }

@@ -81,7 +81,7 @@ fn calendars_are_charged_as_by_the_core() {
 #[test]
 fn charges_are_booked_and_denials_in_debt_name_the_instant_at_which_calls_pass() {
     let said = std::env::var("RATEGATE_DENIALS").ok();
-    let each = said.map_or(100, |said| said.parse().expect("RATEGATE_DENIALS is a number"));
+    let each = said.map_or(30, |said| said.parse().expect("RATEGATE_DENIALS is a number"));
     on_each(|arena| println!("{} denials", traffic::charges(arena, cases::limits(), each)));
 }
 

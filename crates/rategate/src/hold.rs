@@ -57,6 +57,8 @@ use crate::status::{Status, status};
 pub struct Hold<C: Clock = MonotonicClock> {
     owner: Owner<C>,
     has_ended: bool,
+    /// Set if all of it counts as used where it is dropped.
+    is_kept: bool,
     held: holds::Hold,
 }
 
@@ -176,17 +178,17 @@ impl<C: Clock> Limiter<C> {
     }
 
     fn hold_requested(&self, request: Request, ttl: Duration) -> Result<Hold<C>, AcquireError> {
-        let (precision, estimate) = (self.precision(), Estimate::new(whole_ns(ttl)));
+        let (precision, mut estimate) = (self.precision(), Estimate::new(whole_ns(ttl)));
         let ended = self.shared().wait_uncounted(request, precision, None, Some(&estimate));
         self.shared().record_wait(request.permits, &ended);
-        self.held_by(ended, &estimate)
+        self.held_by(ended, &mut estimate)
     }
 
     /// Returns the end of a wait with its hold.
     pub(crate) fn held_by(
         &self,
         ended: Result<Grant, AcquireError>,
-        estimate: &Estimate,
+        estimate: &mut Estimate,
     ) -> Result<Hold<C>, AcquireError> {
         ended?;
         // No grant of an estimate is without a hold.
@@ -195,7 +197,7 @@ impl<C: Clock> Limiter<C> {
 
     pub(crate) fn held(&self, hold: holds::Hold) -> Hold<C> {
         let owner = Owner::Limiter(Arc::clone(self.shared()), self.request(0).class);
-        Hold { owner, has_ended: false, held: hold }
+        Hold { owner, has_ended: false, is_kept: false, held: hold }
     }
 }
 
@@ -235,7 +237,7 @@ impl<C: Clock> Hold<C> {
 
 impl<C: Clock> Hold<C> {
     pub(crate) fn of_key(table: Arc<dyn KeysWithHolds>, name: KeyName, held: holds::Hold) -> Self {
-        Self { owner: Owner::Key(table, name), has_ended: false, held }
+        Self { owner: Owner::Key(table, name), has_ended: false, is_kept: false, held }
     }
 
     /// Returns the number of permits held.
@@ -268,13 +270,38 @@ impl<C: Clock> Hold<C> {
     }
 
     /// Ends the hold: the operation has used nothing, and never will. A drop does so too.
-    pub fn cancel(self) {}
+    pub fn cancel(mut self) {
+        self.is_kept = false;
+    }
 
     /// Ends the hold, all of which counts as used. If it has ended, nothing is charged.
     ///
     /// It is for the owner of a hold whose operation may have been counted before: one that was
     /// restored from an older snapshot.
     pub fn keep(mut self) {
+        self.end_as_used();
+    }
+
+    /// Returns a hold all of which counts as used where it is dropped, as if [kept](Self::keep).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use rategate::{Gcra, Limiter};
+    ///
+    /// let tokens = Limiter::new(Gcra::per_hour(10).burst(10));
+    /// drop(tokens.try_hold(4, Duration::MAX)?.unwrap());
+    /// assert_eq!(tokens.remaining()?, 10);
+    /// drop(tokens.try_hold(4, Duration::MAX)?.unwrap().kept_if_dropped());
+    /// assert_eq!(tokens.remaining()?, 6);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn kept_if_dropped(mut self) -> Self {
+        self.is_kept = true;
+        self
+    }
+
+    fn end_as_used(&mut self) {
         self.has_ended = true;
         match &self.owner {
             Owner::Limiter(shared, _) => {
@@ -303,7 +330,9 @@ impl<C: Clock> Hold<C> {
 
 impl<C: Clock> Drop for Hold<C> {
     fn drop(&mut self) {
-        if !self.has_ended {
+        if !self.has_ended && self.is_kept {
+            self.end_as_used();
+        } else if !self.has_ended {
             // A closed limiter needs nothing back.
             let _ = self.end(0);
         }

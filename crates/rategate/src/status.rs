@@ -101,8 +101,7 @@ impl<C: Clock> Limiter<C> {
 
     /// Resets the limit to a fresh state. Returns `true` if that changed anything observable.
     ///
-    /// All that was used, held and promised is dropped. Later refunds of earlier grants return
-    /// nothing, and commits of earlier holds are late.
+    /// All that was used, held and promised is dropped, and commits of earlier holds are late.
     /// Waiters stay in the queue.
     ///
     /// Operations in flight are not counted any more: to end one from before the reset ends one
@@ -145,9 +144,9 @@ impl<C: Clock> Limiter<C> {
     /// [aborted](Self::abort). A schedule takes back what can still be caught up on. A fresh
     /// limit takes back nothing. Promises stay: [cancel](crate::Reservation::cancel) them.
     ///
-    /// Where there is a grant, [`refund`](Self::refund) returns no more than that grant took.
-    /// Here the bound is the caller's word: in any window at most as many permits start as the
-    /// limit allows, and as many again as are credited in that window.
+    /// A [hold](Self::hold) brings back no more than it took. Here the bound is the caller's word: in
+    /// any window at most as many permits start as the limit allows, and as many again as are
+    /// credited in that window.
     ///
     /// ```
     /// use rategate::{Gcra, Limiter, ManualClock};

@@ -15,7 +15,7 @@ use rategate::{
 /// The denials of each policy. `RATEGATE_DENIALS` says how many.
 fn denials() -> u64 {
     let said = std::env::var("RATEGATE_DENIALS").ok();
-    said.map_or(10_000, |said| said.parse().expect("RATEGATE_DENIALS is a number"))
+    said.map_or(3_000, |said| said.parse().expect("RATEGATE_DENIALS is a number"))
 }
 
 /// The begin of each debt but the first few hundred, so that calendars stay within their years.

@@ -62,7 +62,7 @@ fn the_memory_store_keeps_calendars() {
 #[test]
 fn the_memory_store_charges_and_names_the_instant_at_which_calls_pass() {
     let said = std::env::var("RATEGATE_DENIALS").ok();
-    let each = said.map_or(2_000, |said| said.parse().expect("RATEGATE_DENIALS is a number"));
+    let each = said.map_or(600, |said| said.parse().expect("RATEGATE_DENIALS is a number"));
     let compared = traffic::charges(&InMemory::new(), cases::limits(), each);
     #[expect(clippy::print_stdout, reason = "the number of comparisons is a result")]
     {

@@ -124,44 +124,49 @@ class Gate {
   #take (key, cost, request, response) {
     if (this.#isShared && this.#waitWithin === undefined) return this.#ask(key, cost, request, response)
     if (this.#isShared) return this.#wait(key, cost, request, response)
-    if (!this.#countsInFlight && this.#options.refundWhen === undefined) {
+    if (!this.#countsInFlight && this.#options.refundWhen !== undefined) {
+      const decided = this.#hold(key, cost, request, response)
+      if (decided !== undefined) return decided
+    } else if (!this.#countsInFlight) {
       const attempt = this.#fields === undefined ? this.#raw.attempt : this.#raw.pass
       const remaining = this.#isKeyed ? attempt(key, cost) : attempt(cost)
       if (remaining >= 0) return this.#counted(outcome(null, remaining, this.#fields && lastMoreAfter()), request)
     }
-    if (!this.#countsInFlight) return this.#hold(key, cost, request, response)
     let limiter
     let decision
     try {
       // Permits in flight end at the limiter that counted them.
-      limiter = this.#of(key)
-      decision = limiter.check(cost)
+      limiter = this.#countsInFlight ? this.#of(key) : undefined
+      decision = limiter ? limiter.check(cost) : this.#isKeyed ? this.#limiter.check(key, cost) : this.#limiter.check(cost)
     } catch (error) {
       return this.#counted(this.#failed(error, key, cost, false), request)
     }
     const { grant, remaining } = decision
-    if (grant !== null) return this.#granted(key, grant, () => limiter.release(cost), request, response)
+    if (grant !== null) return this.#granted(key, grant, limiter && (() => limiter.release(cost)), request, response)
     if (this.#waitWithin !== undefined) return this.#wait(key, cost, request, response)
     return this.#counted(this.#over(decision.retryAfterNs, Math.min(remaining, cost - 1)), request)
   }
 
-  /** Holds permits that a response may bring back. */
+  /** Holds permits that a response may bring back. Returns `undefined` for a request that is not held. */
   #hold (key, cost, request, response) {
-    let held
+    // The error of a denial costs far more than a look.
+    const waitNs = this.#isKeyed ? this.#raw.peek(key, cost) : this.#raw.peek(cost)
+    if (waitNs > 0 || waitNs < 0) return undefined
     try {
-      held = this.#isKeyed ? this.#limiter.tryHold(key, cost, FOREVER) : this.#limiter.tryHold(cost, FOREVER)
+      const held = this.#isKeyed ? this.#limiter.tryHold(key, cost, FOREVER) : this.#limiter.tryHold(cost, FOREVER)
+      return this.#held(key, held, request, response)
     } catch (error) {
-      if (error instanceof TooLong && this.#waitWithin !== undefined) return this.#wait(key, cost, request, response)
+      // Another came first, or there is no memory for a hold: it counts, whatever the response is.
+      if (error instanceof TooLong || error instanceof Full) return undefined
       return this.#counted(this.#failed(error, key, cost, false), request)
     }
-    return this.#held(key, held, request, response)
   }
 
   #held (key, held, request, response) {
     const remaining = this.#isKeyed ? this.#limiter.remaining(key) : this.#limiter.remaining
     return this.#granted(key, { remaining }, () => {
       if (this.#isRefunded(response)) held.cancel()
-      else held.commit(held.permits)
+      else held.keep()
     }, request, response)
   }
 

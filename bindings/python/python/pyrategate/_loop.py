@@ -37,9 +37,7 @@ def library() -> str | None:
     return None if asyncio._get_running_loop() is None else "asyncio"
 
 
-def warn_where_a_loop_blocks(
-    call: str = "acquire()", instead: str = "await acquire_async(), or use `async with`"
-) -> None:
+def warn_where_a_loop_blocks(call: str, instead: str) -> None:
     """Warn of a wait that blocks the loop of its thread, at the line that called this package."""
     if library() is None:
         return

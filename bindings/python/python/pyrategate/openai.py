@@ -135,7 +135,10 @@ class _Usage:
         if held is None:
             return
         used = 0 if self._is_refused else self._used()
-        held.commit(held.permits if used is None else used)
+        if used is None:
+            held.keep()
+        else:
+            held.commit(used)
         self._kept.clear()
 
     def __del__(self) -> None:

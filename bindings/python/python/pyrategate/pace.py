@@ -190,8 +190,7 @@ class Sent:
             return
         if self._was_sent:
             # What it has cost is not known.
-            with contextlib.suppress(Closed):
-                held.commit(held.permits)
+            held.keep()
         else:
             held.cancel()
 

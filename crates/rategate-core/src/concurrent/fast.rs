@@ -239,7 +239,7 @@ impl Fast {
 
     /// Stores the refund epoch for batches from now on.
     ///
-    /// Only by the thread that holds the ledger's lock, and only after the refunds or changes
+    /// Only by the thread that holds the ledger's lock, and only after the returns or changes
     /// that it counts.
     pub(super) fn note_epoch(&self, epoch: RefundEpoch) {
         if let Form::Bucket(form) = &self.0 {

@@ -4,13 +4,13 @@
 //!
 //! ```text
 //!   state    latest | 3 words | 3 words | ...      the newest start, and each limit's state
-//!   numbers  epoch  | 3 words | 3 words | ...      the refund epoch, and each limit's numbers
+//!   numbers  unused | 3 words | 3 words | ...      each limit's numbers
 //! ```
 //!
 //! A bucket's state is its TAT with its fraction; a fixed window's is its grid and its count. A
 //! try copies all of it and confirms that the copy is whole. Then it consults the same policies
 //! as the ledger does. The decisions are therefore the ledger's to the nanosecond, including
-//! `remaining` and the permits that can be refunded later.
+//! `remaining`.
 //!
 //! # Who writes what, and why it suffices
 //!

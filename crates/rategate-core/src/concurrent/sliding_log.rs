@@ -390,7 +390,7 @@ impl Ring {
 
     /// Takes the log out, with the newest grant's reading.
     ///
-    /// Permits that had left by the newest grant are not in the log. Once that grant is refunded, a
+    /// Permits that had left by the newest grant are not in the log. Once that grant comes back, a
     /// caller whose clock is behind would find their slots free.
     pub(super) fn seal(&self, policy: &SlidingLog) -> Option<(State, u64)> {
         let numbers = Numbers::from_fields(self.head.numbers(self.head.seal()?));

@@ -45,7 +45,7 @@ pub struct PermitBatch {
     pub permits: u64,
     /// The clock reading from which the permits count.
     pub start_ns: u64,
-    /// The state that the batch left behind, which a refund of some of its permits needs.
+    /// The state that the batch left behind, which the return of some of its permits needs.
     pub(super) mark: Mark,
 }
 

@@ -368,7 +368,7 @@ fn quick_new_numbers_are_never_mixed_with_old_ones() {
 
 /// A credit under the lock meets tries of two threads.
 #[test]
-fn quick_what_comes_back_is_judged_by_the_grant() {
+fn quick_credits_meet_tries() {
     let (one, two) = ([Try(200, 2), Credit(250)], [Try(210, 1), Credit(260)]);
     let mut model = model(&[&[gcra(100, 4); 2]], &[Try(190, 1)], &[&one, &two]);
     model.preemptions = 1;

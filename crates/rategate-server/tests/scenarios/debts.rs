@@ -19,7 +19,7 @@ use crate::scenarios::rls::OverRls;
 /// The denials of each rule. `RATEGATE_DENIALS` says how many.
 fn denials() -> u64 {
     let said = std::env::var("RATEGATE_DENIALS").ok();
-    said.map_or(300, |said| said.parse().expect("RATEGATE_DENIALS is a number"))
+    said.map_or(100, |said| said.parse().expect("RATEGATE_DENIALS is a number"))
 }
 
 /// The begin of each debt but the first few hundred, so that calendars stay within their years.

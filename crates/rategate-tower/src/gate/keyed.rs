@@ -80,8 +80,13 @@ where
     fn try_take(&self, limit_request: LimitRequest) -> Answer {
         let LimitRequest { cost, may_return, .. } = limit_request;
         if may_return {
-            let hold = self.keyed.try_hold(&self.key, cost, Duration::MAX).map_err(reason)?;
-            return Ok(hold.map(PassedRequest::of_hold));
+            match self.keyed.try_hold(&self.key, cost, Duration::MAX) {
+                // There is no memory for a hold, so this request cannot be refunded.
+                Err(KeyedError::TableFull) => {}
+                held => {
+                    return Ok(held.map_err(reason)?.map(|hold| PassedRequest::of_hold(hold, ())));
+                }
+            }
         }
         let grant = match self.keyed.try_acquire(&self.key, cost).map_err(reason)? {
             Decision::Granted(grant) => grant,

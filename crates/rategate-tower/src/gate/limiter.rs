@@ -79,7 +79,8 @@ where
         }
         if limit_request.may_return {
             let hold = self.limiter.try_hold(limit_request.cost, Duration::MAX);
-            return Ok(hold.map_err(refusal)?.map(PassedRequest::of_hold));
+            let known = self.known.clone();
+            return Ok(hold.map_err(refusal)?.map(|hold| PassedRequest::of_hold(hold, known)));
         }
         Ok(match self.limiter.try_acquire(limit_request.cost).map_err(refusal)? {
             Decision::Granted(grant) => Ok(PassedRequest::of_grant(&grant)),
@@ -124,11 +125,12 @@ impl PassedRequest {
         Self { remaining: Some(grant.remaining()), taken: None }
     }
 
-    pub(super) fn of_hold<C>(hold: Hold<C>) -> Self
+    pub(super) fn of_hold<C, K>(hold: Hold<C>, known: K) -> Self
     where
         C: Clock + 'static,
+        K: Send + 'static,
     {
-        Self { remaining: None, taken: Some(Taken::Charged(cancel_hold(hold))) }
+        Self { remaining: None, taken: Some(Taken::Charged(cancel_hold(hold, known))) }
     }
 }
 
@@ -151,7 +153,7 @@ where
             permit.map(|permit| limit.held(permit))
         } else if may_return {
             let hold = self.async_limiter.hold_within(cost, Duration::MAX, max_wait).await;
-            hold.map(PassedRequest::of_hold)
+            hold.map(|hold| PassedRequest::of_hold(hold, self.known.clone()))
         } else {
             let grant = self.async_limiter.acquire_within(cost, max_wait).await;
             grant.map(|grant| PassedRequest::of_grant(&grant))

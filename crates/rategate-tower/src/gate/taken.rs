@@ -139,22 +139,16 @@ where
 }
 
 /// Returns a closure that brings back what a request holds. Dropped without a call, all of it
-/// counts as used.
-pub(super) fn cancel_hold<C>(hold: Hold<C>) -> Refund
+/// counts as used. `K` is dropped after the hold.
+pub(super) fn cancel_hold<C, K>(hold: Hold<C>, known: K) -> Refund
 where
     C: Clock + 'static,
+    K: Send + 'static,
 {
-    let mut kept = KeptOnDrop(Some(hold));
-    Box::new(move || drop(kept.0.take()))
-}
-
-/// A hold that counts as used if it is dropped.
-struct KeptOnDrop<C: Clock>(Option<Hold<C>>);
-
-impl<C: Clock> Drop for KeptOnDrop<C> {
-    fn drop(&mut self) {
-        if let Some(held) = self.0.take() {
-            held.keep();
-        }
-    }
+    let both = (hold.kept_if_dropped(), known);
+    Box::new(move || {
+        let (hold, known) = both;
+        hold.cancel();
+        drop(known);
+    })
 }

@@ -131,7 +131,8 @@ impl<T: Unpin, C: Clock> AsyncByteLimited<T, C> {
         let held = loop {
             let begin = || Some(limiter.hold(permits, Duration::MAX));
             match ready!(wait.poll(begin, context)) {
-                Some(Ok(held)) => break held,
+                // A step that panics may have moved them.
+                Some(Ok(held)) => break held.kept_if_dropped(),
                 None => return step(inner, context, 0),
                 Some(Err(AcquireError::ExceedsCapacity(error)))
                     if error.max > 0 && (is_stale || error.max < permits) =>

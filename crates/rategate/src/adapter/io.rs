@@ -115,7 +115,8 @@ impl<T, C: Clock> ByteLimited<T, C> {
         }
         let held = loop {
             match self.limiter.hold(permits, Duration::MAX) {
-                Ok(held) => break held,
+                // A step that panics may have moved them.
+                Ok(held) => break held.kept_if_dropped(),
                 // Smaller each time, so this ends; from then on chunks are that small at once.
                 Err(AcquireError::ExceedsCapacity(error)) if (1..permits).contains(&error.max) => {
                     permits = error.max.div_ceil(SHARE);

@@ -261,7 +261,7 @@ impl<C: Clock> Future for AcquireHold<C> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { limiter, wait, estimate, max_wait_ns } = &mut *self;
-        let polled = wait.poll(limiter.shared(), *max_wait_ns, Some(estimate), context);
+        let polled = wait.poll(limiter.shared(), *max_wait_ns, Some(&*estimate), context);
         polled.map(|ended| limiter.held_by(ended, estimate))
     }
 }

@@ -49,9 +49,9 @@ pub(super) struct Entry<I, C> {
 
 /// A key's limit, in the smallest form that it needs.
 pub(super) enum EntryForm<C> {
-    /// There is no waiter, and no permits have come back.
+    /// Nothing is promised or held.
     State(Member),
-    /// Permits have come back, or are owed.
+    /// There are promises, debts kept as such, or holds.
     Ledger(Box<Ledger>),
     /// The limiter was requested.
     Limiter(Limiter<C>),

@@ -69,16 +69,15 @@ use crate::status::Status;
 ///
 /// # Operations
 ///
-/// Tries, waits, status reads, refunds and settlements are methods of the table, by key. All
-/// others go through the key's own [`limiter`](Self::limiter), which has every operation. The table
-/// keeps that limiter while a handle to it or a waiter exists; its tries and the table's take from
-/// one limit.
+/// Tries, waits, status reads, charges and holds are methods of the table, by key. All others go through
+/// the key's own [`limiter`](Self::limiter), which has every operation. The table keeps that limiter
+/// while a handle to it or a waiter exists; its tries and the table's take from one limit.
 ///
 /// # Cost
 ///
 /// A try in a slot costs a hash, a clock reading, and one swap in one or two cache lines of the
 /// key's own. A key that is in no cache costs a fetch from memory, which
-/// [`try_each`](Self::try_each) makes for many keys at once. A new key, a refund and all other
+/// [`try_each`](Self::try_each) makes for many keys at once. A new key, a hold and all other
 /// policies take the lock of a shard of at most some 1600 keys. Each call under a lock examines
 /// one to four other keys for eviction; a new key in a full table examines 64 slots. There is
 /// no background sweep, and no single call pays for the whole table. No user code except the

@@ -1,6 +1,6 @@
 //! Permits that come back to the limit and its waiters, of holds.
 
-use std::cell::Cell;
+use std::sync::OnceLock;
 
 use rategate_core::debt::Debt;
 use rategate_core::fair::ClassId;
@@ -16,12 +16,12 @@ use super::{Collected, CriticalSection, State};
 pub(crate) struct Estimate {
     pub(crate) ttl_ns: u64,
     /// Set under the lock, with the grant.
-    pub(crate) held: Cell<Option<Hold>>,
+    pub(crate) held: OnceLock<Hold>,
 }
 
 impl Estimate {
     pub(crate) const fn new(ttl_ns: u64) -> Self {
-        Self { ttl_ns, held: Cell::new(None) }
+        Self { ttl_ns, held: OnceLock::new() }
     }
 }
 
@@ -30,7 +30,8 @@ impl CriticalSection<'_> {
     pub(crate) fn hold_granted(&mut self, grant: &Grant, estimate: Option<&Estimate>) {
         if let Some(Estimate { ttl_ns, held }) = estimate {
             let end_ns = grant.start_ns.saturating_add(*ttl_ns);
-            held.set(Some(self.state.limit.hold_grant(self.now_ns, grant, end_ns)));
+            // A wait ends once.
+            let _ = held.set(self.state.limit.hold_grant(self.now_ns, grant, end_ns));
         }
     }
 

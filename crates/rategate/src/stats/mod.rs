@@ -36,7 +36,7 @@
 //! without permits: a try over the limit, a wait too long or past its deadline, a full wait
 //! queue. Granted calls that left less than a tenth of the limit are **near** it. Calls that
 //! the caller cancelled, calls that a close ended, and requests that can never pass are none of
-//! these. Counts only grow: later refunds, settlements and cancellations change nothing. Peeks
+//! these. Counts only grow: later commits and cancellations change nothing. Peeks
 //! are not counted.
 //!
 //! A [`Local`](crate::Local) handle reports a batch when that ends, and its calls as far from

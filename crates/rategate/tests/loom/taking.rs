@@ -7,7 +7,8 @@ use rategate::AcquireError;
 use rategate_core::span::whole_ns as ns;
 
 use crate::world::{
-    BlockingWaker, S, Task, Tasks, acquiring, acquiring_within, at_each, explore, start, window,
+    BlockingWaker, S, Task, Tasks, acquiring, acquiring_within, at_each, explore, explore_within,
+    start, window,
 };
 
 /// Returns a limiter of one permit in each `S`, which is taken, and a task that waits for the
@@ -54,7 +55,7 @@ fn quick_what_is_left_untaken_goes_to_the_next() {
 /// other, and no window has two.
 #[test]
 fn quick_one_that_is_withdrawn_starts_later() {
-    explore(|time| {
+    explore_within(2, |time| {
         let limiter = Tasks::with_clock(window(1), time.clone());
         let limiter =
             Tasks::from(limiter.limiter().clone().with_grace(std::time::Duration::from_nanos(1)));

@@ -4,7 +4,8 @@ use rategate::{AcquireError, Grant};
 use rategate_core::span::whole_ns as ns;
 
 use crate::world::{
-    ManualTime, S, Tasks, acquiring, acquiring_within, at_once, explore, start, window,
+    ManualTime, S, Tasks, acquiring, acquiring_within, at_once, explore, explore_within, start,
+    window,
 };
 
 /// The timer fires while a task still joins, or while the driver sets it.
@@ -26,13 +27,17 @@ fn quick_a_timer_that_fires_wakes_the_task() {
 /// A task joins while the timer fires for another, and goes on.
 #[test]
 fn quick_a_task_joins_while_the_timer_fires_twice() {
-    explore(|time| after_a_task(time, |limiter| acquiring(limiter, 1).finish().unwrap()));
+    explore_within(2, |time| {
+        after_a_task(time, |limiter| acquiring(limiter, 1).finish().unwrap());
+    });
 }
 
 /// A thread, which sleeps for itself, joins while the timer fires for a task.
 #[test]
 fn quick_a_thread_joins_while_the_timer_fires_twice() {
-    explore(|time| after_a_task(time, |limiter| limiter.limiter().acquire(1).unwrap()));
+    explore_within(2, |time| {
+        after_a_task(time, |limiter| limiter.limiter().acquire(1).unwrap());
+    });
 }
 
 fn after_a_task(time: &ManualTime, second: impl FnOnce(&Tasks) -> Grant + 'static) {

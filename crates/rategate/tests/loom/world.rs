@@ -18,10 +18,18 @@ use rategate_core::span::whole_ns;
 
 /// Explores all schedules with a bounded number of preemptions: three, or `LOOM_MAX_PREEMPTIONS`.
 pub(crate) fn explore(model: impl Fn(&ManualTime) + Send + Sync + 'static) {
+    explore_within(3, model);
+}
+
+/// Explores as [`explore`] does, with so many preemptions unless more are asked for.
+pub(crate) fn explore_within(
+    preemptions: usize,
+    model: impl Fn(&ManualTime) + Send + Sync + 'static,
+) {
     let schedules = Arc::new(Count::new(0));
     let counted = Arc::clone(&schedules);
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(3));
+    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
     builder.max_branches = 100_000;
     builder.check(move || {
         counted.fetch_add(1, Ordering::Relaxed);
