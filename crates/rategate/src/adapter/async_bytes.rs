@@ -35,9 +35,9 @@ use crate::future::{AcquireHold, AsyncLimiter};
 /// Use a limit that takes back what it has just granted, as nearly all do; buckets and logs above
 /// all. A damped schedule takes back nothing of a chunk, so there each call that finds the inner
 /// stream not ready costs one. Where operations are counted in flight, as by
-/// [`Concurrency`](crate::Concurrency) and [`CommitLog`](crate::CommitLog), this type does not
-/// know when bytes have arrived: they stay counted until the caller
-/// [releases](crate::Limiter::release) them.
+/// [`Concurrency`](crate::Concurrency) and [`CommitLog`](crate::CommitLog), those of a chunk end
+/// with its call, although its bytes may not have arrived: do not
+/// [release](crate::Limiter::release) them again.
 ///
 /// # Errors
 ///
