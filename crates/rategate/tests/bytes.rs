@@ -8,7 +8,7 @@ use std::time::Duration;
 use rategate::adapter::AdapterError;
 use rategate::adapter::ByteLimited;
 use rategate::charge::{Charged, Committed, Debt, Settled};
-use rategate::{AcquireError, Clock as _, Grant, Limiter, ManualClock, SlidingLog};
+use rategate::{AcquireError, Clock as _, Concurrency, Grant, Limiter, ManualClock, SlidingLog};
 use rategate_testkit::ns;
 
 const S: u64 = 1_000_000_000;
@@ -95,6 +95,34 @@ fn a_closed_limiter_moves_nothing() {
     let reason = error.get_ref().and_then(|inner| inner.downcast_ref::<AdapterError>()).unwrap();
     assert_eq!(reason.reason(), AcquireError::Closed);
     assert!(reason.source().unwrap().is::<AcquireError>());
+}
+
+/// A stream that panics after it may have moved bytes.
+struct Panics;
+
+impl Write for Panics {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        panic!("after it has moved some")
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What a chunk counts in flight ends with its call, and once: to release it again would end others.
+/// A call that panics counts as moved.
+#[test]
+fn a_chunk_ends_with_its_call() {
+    let limiter = Limiter::with_clock(Concurrency::new(4), ManualClock::new());
+    let mut sent = ByteLimited::new(Vec::new(), &limiter);
+    sent.write_all(&[7; 3]).unwrap();
+    assert_eq!((sent.get_ref().len(), limiter.remaining()), (3, Ok(4)));
+
+    let (limiter, _) = limited(10);
+    let mut sent = ByteLimited::new(Panics, &limiter);
+    let call = std::panic::AssertUnwindSafe(|| sent.write(&[7; 6]));
+    assert!(std::panic::catch_unwind(call).is_err());
+    assert_eq!(limiter.remaining(), Ok(4));
 }
 
 /// Another language keeps a grant as words, of which the first are documented.
