@@ -99,6 +99,9 @@ struct TierSlot {
 /// The length of the prefix of a table's keys: the tier and the limit's numbers.
 const KEY_PREFIX_BYTES: usize = 1 + 3 * size_of::<u64>();
 
+/// The length up to which a table's keys are on the stack.
+const SHORT_KEY_BYTES: usize = 96;
+
 /// The tiers of a table, with the words of their limits.
 pub(super) type Tiers = Vec<(u8, [u64; 3])>;
 
@@ -144,7 +147,8 @@ impl<N: InlineLimit, C: Clock + Clone> InlineLimits<N, C> {
     ) -> Result<(ItemResult, u64), EngineError> {
         let known = self.known.load();
         if let Some(numbers) = known.by_limit.get(&limit) {
-            return numbers.decide(&self.clock, &numbers.key(key), verb, permits);
+            return numbers
+                .stored(key, |stored| numbers.decide(&self.clock, stored, verb, permits));
         }
         // The guard must be dropped first: `register` waits for tiers that no guard references.
         drop(known);
@@ -206,11 +210,21 @@ impl<N: InlineLimit, C: Clock + Clone> Numbers<N, C> {
     }
 
     /// Returns the key as stored in the table.
-    #[inline]
     pub(super) fn key(&self, key: &[u8]) -> Key {
-        let mut whole = Key::from_slice(&self.prefix);
-        whole.extend_from_slice(key);
-        whole
+        self.stored(key, Key::from_slice)
+    }
+
+    /// Uses the key as stored in the table, without moving it.
+    #[inline]
+    fn stored<R>(&self, key: &[u8], then: impl FnOnce(&[u8]) -> R) -> R {
+        let mut short = [0; SHORT_KEY_BYTES];
+        let (prefix, own) = short.split_at_mut(KEY_PREFIX_BYTES);
+        let Some(own) = own.get_mut(..key.len()) else {
+            return then(&[&self.prefix, key].concat());
+        };
+        prefix.copy_from_slice(&self.prefix);
+        own.copy_from_slice(key);
+        then(short.get(..KEY_PREFIX_BYTES.saturating_add(key.len())).unwrap_or_default())
     }
 
     /// Returns the caller's key from a key of the table.

@@ -237,12 +237,12 @@ impl ArrivalBuffer {
 
     /// Adds an arrival to an earlier entry with equal key and permits at about the same time.
     fn joins(&mut self, at_ns: u64, id: u64, permits: u32) -> bool {
-        let grain_ns = self.grain_ns;
-        let near = |entry: &&mut Arrival| at_ns.saturating_sub(entry.at_ns) < grain_ns;
-        let mut last = self.entries.iter_mut().rev().take(LOOKBACK).take_while(near);
+        let mut last = self.entries.iter_mut().rev().take(LOOKBACK);
+        // The key first: it differs nearly always.
         let same =
             last.find(|entry| entry.id == id && entry.permits == permits && entry.calls < u32::MAX);
-        same.map(|entry| entry.calls = entry.calls.saturating_add(1)).is_some()
+        let near = same.filter(|entry| at_ns.saturating_sub(entry.at_ns) < self.grain_ns);
+        near.map(|entry| entry.calls = entry.calls.saturating_add(1)).is_some()
     }
 
     fn drop_before(&mut self, from_ns: u64) {

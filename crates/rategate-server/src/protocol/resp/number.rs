@@ -6,6 +6,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 
 /// Parses a whole decimal number, with or without a sign or leading zeros. Returns `None` for any
 /// other text, and for numbers that exceed 64 bits.
+#[inline]
 pub(super) fn integer(text: &[u8]) -> Option<i64> {
     match text {
         [] => None,

@@ -67,6 +67,7 @@ impl<'a> CommandWords<'a> {
     }
 
     /// Returns a word; the name is at 0.
+    #[inline]
     #[must_use]
     pub fn get(&self, index: usize) -> Option<&'a [u8]> {
         let (start, end) = *self.ranges.get(index)?;
@@ -74,6 +75,7 @@ impl<'a> CommandWords<'a> {
     }
 
     /// Returns a word, or an empty one if the command has none at `index`.
+    #[inline]
     #[must_use]
     pub fn at(&self, index: usize) -> &'a [u8] {
         self.get(index).unwrap_or_default()
