@@ -185,8 +185,6 @@ export interface DecisionNumbers {
 export class Grant {
   private constructor ()
   readonly permits: number
-  /** The permits that one more try could have taken. */
-  readonly remaining: number
   /** From when the operation should have started until it passed. */
   readonly waitNs: bigint
   readonly releasedAtNs: bigint

@@ -81,8 +81,8 @@ impl Keyed {
         self.table.try_acquire(&self.hashed(key), permits)
     }
 
-    /// Takes `permits` for a key at once, or not at all. With a grant it returns how long one more
-    /// than what remains would have to wait: `None` if no time helps.
+    /// Takes `permits` for a key at once, or not at all. Also returns what remains and, with a
+    /// grant, how long one more than that would have to wait: `None` if no time helps.
     ///
     /// The key is hashed once, for callers that report both with each grant.
     ///
@@ -94,15 +94,16 @@ impl Keyed {
         &self,
         key: KeyRef<'_>,
         permits: u64,
-    ) -> Result<(Decision, Option<Duration>), KeyedError> {
-        {
-            let key = self.hashed(key);
-            let decision = self.table.try_acquire(&key, permits)?;
-            let Decision::Granted(grant) = decision else { return Ok((decision, None)) };
-            // More than there ever is never comes, which is an error of a peek.
-            let more = self.table.peek(&key, grant.remaining().saturating_add(1));
-            Ok((decision, more.ok().flatten()))
+    ) -> Result<(Decision, u64, Option<Duration>), KeyedError> {
+        let key = self.hashed(key);
+        let (decision, Status { remaining, .. }) =
+            self.table.try_acquire_with_status(&key, permits)?;
+        if !decision.is_granted() {
+            return Ok((decision, remaining, None));
         }
+        // More than there ever is never comes, which is an error of a peek.
+        let more = self.table.peek(&key, remaining.saturating_add(1));
+        Ok((decision, remaining, more.ok().flatten()))
     }
 
     /// Takes `permits` for a key at once, or not at all, and returns the limit's numbers then.

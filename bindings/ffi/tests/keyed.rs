@@ -27,14 +27,13 @@ fn a_try_that_peeks_returns_what_a_try_and_a_peek_behind_it_do() {
             let name = ["a", "b", "c"][random.usize(..3)];
             let (key, permits) = (KeyRef::Text(name), random.u64(..9));
             let expected = oracle.try_acquire(key, permits).map(|decision| {
-                let more = |grant: rategate::Grant| {
-                    oracle.peek(key, grant.remaining().wrapping_add(1)).ok().flatten()
-                };
-                (decision, decision.granted().and_then(more))
+                let left = oracle.status(key).unwrap().remaining;
+                let more = |_| oracle.peek(key, left.wrapping_add(1)).ok().flatten();
+                (decision, left, decision.granted().and_then(more))
             });
             let found = table.try_acquire_then_peek(key, permits);
             assert_eq!(found, expected, "{permits} permits of {name:?} of {policy:?}");
-            if let Ok((decision, more)) = found
+            if let Ok((decision, _, more)) = found
                 && decision.is_granted()
             {
                 grants += 1;

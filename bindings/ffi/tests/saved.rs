@@ -107,8 +107,7 @@ fn grant_of(taken: Taken) -> Grant {
 
 /// Returns a grant without its mark of the one limiter that takes it back.
 fn shown(grant: &Grant) -> String {
-    let (permits, at, left) = (grant.permits(), grant.released_at(), grant.remaining());
-    format!("Grant of {permits} at {at:?} with {left} left")
+    format!("Grant of {} at {:?}", grant.permits(), grant.released_at())
 }
 
 fn numbers(limiter: &Limiter) -> String {

@@ -5,7 +5,7 @@ const { call } = require('./errors.cjs')
 const { show, showsItsGetters } = require('./show.cjs')
 
 /** The places of the compiled module's words. */
-const [RELEASED, PROMISED, SCHEDULED, PERMITS, REMAINING, RESET_AFTER, MORE_AFTER, ALL] = [0, 1, 2, 3, 8, 9, 9, 10]
+const [RELEASED, PROMISED, SCHEDULED, PERMITS, REMAINING, RESET_AFTER, MORE_AFTER, ALL] = [0, 1, 2, 3, 4, 5, 5, 6]
 const OTHER_LIMITER = 'the grant is of another limiter or key; only the one that granted it takes it back'
 const FOREVER = 2n ** 64n - 1n
 
@@ -32,7 +32,7 @@ class Grant {
   #isReleased = false
 
   static {
-    const wordsOf = (grant) => grant.#words.subarray(grant.#at, grant.#at + RESET_AFTER)
+    const wordsOf = (grant) => grant.#words.subarray(grant.#at, grant.#at + REMAINING)
     const check = (grant, limiter, key) => {
       if (grant === null || typeof grant !== 'object' || !(#words in grant)) {
         throw new TypeError(`the grant is ${show(grant)}; must be a Grant of this limiter`)
@@ -62,10 +62,6 @@ class Grant {
     return Number(this.#words[this.#at + PERMITS])
   }
 
-  get remaining () {
-    return Number(this.#words[this.#at + REMAINING])
-  }
-
   get waitNs () {
     return this.#words[this.#at + RELEASED] - this.#words[this.#at + SCHEDULED]
   }
@@ -83,7 +79,7 @@ class Grant {
   }
 }
 
-showsItsGetters(Grant, ['permits', 'remaining', 'waitNs', 'releasedAtNs', 'promisedAtNs', 'scheduledAtNs'])
+showsItsGetters(Grant, ['permits', 'waitNs', 'releasedAtNs', 'promisedAtNs', 'scheduledAtNs'])
 
 /** Returns the message of a refund of more than what is left of a grant. */
 function notLeft (permits, left) {

@@ -76,8 +76,7 @@ class Keyed {
     const words = call(() => this.#native.attempt(text, number))
     // Another thread has changed the table since.
     if (words === null) return this.check(text, number)
-    const grant = new Grant(words, this.#id, text)
-    return new Decision(grant, null, grant.remaining, null)
+    return new Decision(new Grant(words, this.#id, text), null, this.remaining(text), null)
   }
 
   peek (key, permits) {

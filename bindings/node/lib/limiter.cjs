@@ -133,8 +133,7 @@ class Limiter {
     const words = call(() => this.#native.attempt(number))
     // Another thread has changed the limiter since.
     if (words === null) return this.check(number)
-    const grant = new Grant(words, this.#id, this.#key)
-    return new Decision(grant, null, grant.remaining, null)
+    return new Decision(new Grant(words, this.#id, this.#key), null, this.remaining, null)
   }
 
   peek (permits) {

@@ -7,34 +7,23 @@ use rategate::{Decision, Grant};
 use crate::failure::{Result, invalid};
 use crate::number::ns;
 
-/// The number of words of a grant and, behind it, of what remains.
-pub(crate) const GRANT_WORDS: usize = REMAINING + 1;
-/// The place of what remains.
-pub(crate) const REMAINING: usize = 8;
+// JavaScript makes its grants of words, as an object of Node-API costs a microsecond.
+
+/// The place of what remains, behind a grant, where a check writes it.
+pub(crate) const REMAINING: usize = 4;
 /// The place of the time until the limit has fully recovered, where a check writes it.
-pub(crate) const RESET_AFTER: usize = GRANT_WORDS;
+pub(crate) const RESET_AFTER: usize = 5;
 /// The place of the time until more than what remains is free, where a pass writes it as a double.
 pub(crate) const MORE_AFTER: usize = RESET_AFTER;
 
-/// Returns a grant as words. JavaScript makes its grants of them, as an object of Node-API costs a
-/// microsecond.
-#[inline]
-pub(crate) fn to_words(grant: &Grant) -> [u64; GRANT_WORDS] {
-    let mut words = [grant.remaining(); GRANT_WORDS];
-    if let Some(own) = words.first_chunk_mut() {
-        *own = grant.words();
-    }
-    words
-}
-
 /// Returns the words of a decision, if it is a grant.
 pub(crate) fn granted(decision: Decision) -> Option<BigUint64Array> {
-    decision.granted().map(|grant| to_words(&grant).to_vec().into())
+    decision.granted().map(|grant| grant.words().to_vec().into())
 }
 
 /// Returns the grant of words.
 pub(crate) fn of_words(words: &[u64]) -> Result<Grant> {
-    let words = words.first_chunk().ok_or_else(|| invalid("a grant has eight words"))?;
+    let words = words.first_chunk().ok_or_else(|| invalid("a grant has four words"))?;
     Ok(Grant::from_words(*words))
 }
 
@@ -58,7 +47,7 @@ impl Reservation {
     #[napi(catch_unwind)]
     pub fn keep(&mut self) -> Result<BigUint64Array> {
         let grant = self.0.take().ok_or_else(ended)?.keep();
-        Ok(to_words(&grant).to_vec().into())
+        Ok(grant.words().to_vec().into())
     }
 
     #[napi(catch_unwind)]

@@ -10,7 +10,6 @@ use rategate::AcquireError;
 use rategate_ffi::{Begun, Taken, WaitId};
 
 use crate::failure::{Failure, Result, failed, invalid, of_node};
-use crate::grant::to_words;
 use crate::hold::Hold;
 use crate::limiter::Limiter;
 use crate::number::{double, duration, permits, whole};
@@ -93,7 +92,7 @@ impl Hub {
         let begun =
             self.waits.begin_later(&limiter.0, permits(number)?, timeout).map_err(failed)?;
         Ok(match begun {
-            Begun::Taken(Taken::Granted(grant)) => Either::A(to_words(&grant).to_vec().into()),
+            Begun::Taken(Taken::Granted(grant)) => Either::A(grant.words().to_vec().into()),
             Begun::Taken(Taken::Held(_)) => return Err(invalid("nothing is granted")),
             Begun::Waits(WaitId(id)) => Either::B(double(id)),
         })

@@ -23,11 +23,11 @@ use std::time::Duration;
 
 use napi::bindgen_prelude::{FromNapiValue, JsValue, Unknown};
 use napi::{Env, Result, check_status, sys};
-use rategate::{Decision, Grant};
+use rategate::Decision;
 use rategate_core::span::whole_ns;
 use rategate_ffi::{Begun, Ended, Hub, KeyRef, Keyed, Limiter, Replies, Taken, WaitId};
 
-use crate::grant::{MORE_AFTER, REMAINING, RESET_AFTER, to_words};
+use crate::grant::{MORE_AFTER, REMAINING, RESET_AFTER};
 use crate::hub::LastEnd;
 use crate::number::{double, whole};
 use crate::store::{self, Last};
@@ -166,9 +166,7 @@ impl Answer for Check {
         let decision = self.0.try_acquire(arguments.permits(0)?).ok()?;
         let answer = decided(decision, words);
         let status = self.0.status().ok()?;
-        if !decision.is_granted() {
-            words.write(REMAINING, &[status.remaining]);
-        }
+        words.write(REMAINING, &[status.remaining]);
         words.write(RESET_AFTER, &[status.fresh_in.map_or(u64::MAX, whole_ns)]);
         Some(answer)
     }
@@ -177,8 +175,12 @@ impl Answer for Check {
 impl Answer for Pass {
     fn answer(&self, arguments: &Arguments, words: &Words) -> Option<f64> {
         let decision = self.0.try_acquire(arguments.permits(0)?).ok()?;
-        let next = |grant: Grant| self.0.peek(grant.remaining().saturating_add(1)).ok().flatten();
-        Some(passed(decision, decision.granted().and_then(next), words))
+        if !decision.is_granted() {
+            return Some(answered(&decision));
+        }
+        let remaining = self.0.remaining().ok()?;
+        let more = self.0.peek(remaining.saturating_add(1)).ok().flatten();
+        Some(passed(&decision, remaining, more, words))
     }
 }
 
@@ -186,7 +188,7 @@ impl Answer for Begin {
     fn answer(&self, arguments: &Arguments, words: &Words) -> Option<f64> {
         Some(match self.0.begin_later(&self.1, arguments.permits(0)?, None).ok()? {
             Begun::Taken(Taken::Granted(grant)) => {
-                words.write(0, &to_words(&grant));
+                words.write(0, &grant.words());
                 0.0
             }
             Begun::Taken(Taken::Held(_)) => return None,
@@ -199,7 +201,7 @@ impl Answer for Next {
     fn answer(&self, _arguments: &Arguments, words: &Words) -> Option<f64> {
         Some(match self.0.next() {
             Some(Ended { wait: WaitId(id), end: Ok(Taken::Granted(grant)) }) => {
-                words.write(0, &to_words(&grant));
+                words.write(0, &grant.words());
                 double(id)
             }
             Some(Ended { wait: WaitId(id), end: Ok(Taken::Held(held)) }) => {
@@ -265,9 +267,9 @@ impl Answer for PassKey {
     fn answer(&self, arguments: &Arguments, words: &Words) -> Option<f64> {
         let permits = arguments.permits(1)?;
         let passed = |key: &[u8]| {
-            let (decision, more) =
+            let (decision, remaining, more) =
                 self.0.try_acquire_then_peek(KeyRef::Bytes(key), permits).ok()?;
-            Some(passed(decision, more, words))
+            Some(passed(&decision, remaining, more, words))
         };
         arguments.with_key(0, passed)?
     }
@@ -285,21 +287,21 @@ impl Answer for PeekKey {
 #[inline]
 fn decided(decision: Decision, words: &Words) -> f64 {
     if let Decision::Granted(grant) = &decision {
-        words.write(0, &to_words(grant));
+        words.write(0, &grant.words());
     }
     answered(&decision)
 }
 
-/// Answers without the words of a grant, which requests do not keep.
-fn passed(decision: Decision, more: Option<Duration>, words: &Words) -> f64 {
+/// Answers a grant with what remains, and without its words, which requests do not keep.
+fn passed(decision: &Decision, remaining: u64, more: Option<Duration>, words: &Words) -> f64 {
     words.write(MORE_AFTER, &[waited(more).to_bits()]);
-    answered(&decision)
+    if decision.is_granted() { double(remaining) } else { answered(decision) }
 }
 
 #[inline]
 fn answered(decision: &Decision) -> f64 {
     match decision {
-        Decision::Granted(grant) => double(grant.remaining()),
+        Decision::Granted(_) => 0.0,
         // Never zero, so that the sign tells a denial from a grant.
         Decision::Denied(denial) => {
             denial.retry_after().map_or(f64::NEG_INFINITY, |wait| -double(whole_ns(wait)))

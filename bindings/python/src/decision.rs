@@ -185,11 +185,11 @@ impl Grant {
     /// Creates a grant from what a pickle keeps of it. It cannot be released.
     #[new]
     #[pyo3(signature = (words, /))]
-    const fn made(words: [u64; 8]) -> Self {
+    const fn made(words: [u64; 4]) -> Self {
         Self::new(rategate::Grant::from_words(words), COPY)
     }
 
-    const fn __getnewargs__(&self) -> ([u64; 8],) {
+    const fn __getnewargs__(&self) -> ([u64; 4],) {
         (self.inner.words(),)
     }
 
@@ -206,12 +206,6 @@ impl Grant {
     #[getter]
     fn permits(&self) -> u64 {
         self.inner.permits()
-    }
-
-    /// The most permits that one more try could have taken at that instant.
-    #[getter]
-    fn remaining(&self) -> u64 {
-        self.inner.remaining()
     }
 
     /// The instant at which the caller really passed.

@@ -156,9 +156,8 @@ impl Limiter {
     ) -> PyResult<Decision> {
         let decision = self.inner()?.try_acquire(permits).map_err(|error| raised(py, error))?;
         let status = self.inner()?.status().map_err(|error| raised(py, error))?;
-        let remaining = decision.granted().map_or(status.remaining, |grant| grant.remaining());
         let reset_after_ns = status.fresh_in.map(ns);
-        Ok(Decision::new(&decision, self.inner()?.id(), remaining, reset_after_ns))
+        Ok(Decision::new(&decision, self.inner()?.id(), status.remaining, reset_after_ns))
     }
 
     /// Returns the nanoseconds that a call would have to wait now. None if no time helps.

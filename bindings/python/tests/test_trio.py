@@ -24,7 +24,7 @@ def test_permits_that_are_free_are_awaited_in_no_time():
         limiter = Limiter("3/h")
         assert (await limiter.acquire_async()).permits == 1
         async with limiter as grant:
-            assert grant.remaining == 1
+            assert (grant.permits, limiter.remaining) == (1, 1)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(limiter.acquire_async)
         assert limiter.remaining == 0

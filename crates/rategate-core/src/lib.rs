@@ -91,7 +91,6 @@ pub mod warm_up;
 mod compact;
 mod decimal;
 mod exact;
-mod leftover;
 mod ordered_map;
 mod outcome;
 mod search;

@@ -192,9 +192,13 @@ impl Members {
         self.policies().all(|policy| policy.is_bucket())
     }
 
-    /// Returns the largest number of permits in flight.
-    pub(crate) fn in_flight(&self) -> u64 {
-        self.each().map(Member::in_flight).max().unwrap_or(0)
+    /// Tells limits that follow measurements that a share of them was reached.
+    pub(crate) fn fill_share(&mut self) {
+        for member in self.as_mut_slice() {
+            if let Member::AdaptiveConcurrency(_, state) = member {
+                state.fill_share();
+            }
+        }
     }
 
     pub(crate) fn release(&mut self, now_ns: u64, permits: u64) -> bool {

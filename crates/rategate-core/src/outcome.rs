@@ -7,12 +7,9 @@ pub struct Sample {
     pub start_ns: u64,
     /// The instant at which it ended.
     pub end_ns: u64,
-    /// The number of operations in flight when it started, itself included: of permits, where an
+    /// The number of operations in flight when it ended, itself included: of permits, where an
     /// operation takes several.
     pub in_flight: u32,
-    /// `true` if it took all that its [share](crate::share) of the limit had left, so that the
-    /// share was reached although the limit was not.
-    pub fills_share: bool,
     /// The way in which it ended.
     pub outcome: Outcome,
 }

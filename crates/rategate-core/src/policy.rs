@@ -10,9 +10,9 @@ use core::num::NonZeroU64;
 
 use crate::debt::{Charge, Charged};
 use crate::exact::{Exact, Pace};
-use crate::outcome::{Outcome, Sample};
+use crate::outcome::Outcome;
 use crate::refund::Refund;
-use crate::verdict::{Grant, Opening, Refusal, Ticket};
+use crate::verdict::{Opening, Refusal};
 
 /// A rate limiting algorithm with its numbers.
 pub trait Policy: Clone + Debug + PartialEq {
@@ -247,28 +247,8 @@ pub struct Ended {
     pub now_ns: u64,
     /// The number of their permits.
     pub permits: u64,
-    /// The number of permits in flight when they started, theirs included.
-    pub in_flight: u32,
-    /// `true` if they took all that their [share](crate::share) of the limit had left.
-    pub fills_share: bool,
     /// The way in which they ended.
     pub outcome: Outcome,
-}
-
-impl Ended {
-    /// Returns the end of `permits` of a grant.
-    pub(crate) const fn of(grant: &Grant, permits: u64, outcome: Outcome, now_ns: u64) -> Self {
-        let Ticket { in_flight, fills_share, .. } = grant.ticket;
-        let start_ns = grant.start_ns;
-        Self { start_ns, now_ns, permits, in_flight, fills_share, outcome }
-    }
-
-    /// Returns it as a sample of the server.
-    #[must_use]
-    pub const fn sample(self) -> Sample {
-        let Self { start_ns, now_ns, in_flight, fills_share, outcome, .. } = self;
-        Sample { start_ns, end_ns: now_ns, in_flight, fills_share, outcome }
-    }
 }
 
 /// A grant as a policy records it.

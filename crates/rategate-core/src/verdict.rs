@@ -30,8 +30,6 @@ pub struct Grant {
     pub scheduled_ns: u64,
     /// The number of permits.
     pub permits: u64,
-    /// The number of permits that one more request could take at the instant of this one.
-    pub remaining: u64,
     /// The ticket that names the grant when it is cancelled, held, or refunded by a store.
     pub ticket: Ticket,
 }
@@ -83,10 +81,6 @@ pub struct Ticket {
     /// The instant until which the limit could not have been at rest without the grant.
     pub(crate) busy_until_ns: u64,
     pub(crate) epoch: RefundEpoch,
-    /// The number of permits in flight with the grant, if the limit counts them.
-    pub(crate) in_flight: u32,
-    /// `true` if the grant took all that its share had left.
-    pub(crate) fills_share: bool,
 }
 
 impl Ticket {
@@ -94,8 +88,7 @@ impl Ticket {
     /// have been at rest without it.
     #[must_use]
     pub const fn booked(start_ns: u64, busy_until_ns: u64, epoch: RefundEpoch) -> Self {
-        let (serial, in_flight, fills_share) = (STARTED, 0, false);
-        Self { start_ns, serial, busy_until_ns, epoch, in_flight, fills_share }
+        Self { start_ns, serial: STARTED, busy_until_ns, epoch }
     }
 
     /// Returns until when the limit could not have been at rest without the grant, as far as is
@@ -103,11 +96,6 @@ impl Ticket {
     #[must_use]
     pub const fn busy_until_ns(&self) -> u64 {
         self.busy_until_ns
-    }
-
-    /// Returns this ticket of a grant with which so many permits are in flight.
-    pub(crate) fn with_in_flight(self, in_flight: u64) -> Self {
-        Self { in_flight: u32::try_from(in_flight).unwrap_or(u32::MAX), ..self }
     }
 
     /// Returns the refund epoch of the limit when the grant was booked.

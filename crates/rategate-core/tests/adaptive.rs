@@ -18,7 +18,7 @@ use rategate_core::verdict::{Grant, Verdict};
 const MS: u64 = 1_000_000;
 
 fn sample(latency_ns: u64, in_flight: u32, outcome: Outcome) -> Sample {
-    Sample { start_ns: 0, end_ns: latency_ns, in_flight, fills_share: false, outcome }
+    Sample { start_ns: 0, end_ns: latency_ns, in_flight, outcome }
 }
 
 /// Returns the limits after each of these served samples.
@@ -68,14 +68,20 @@ fn hostile(rng: &mut Rng, now_ns: &mut u64, limit: u32, is_mad: bool) -> Sample 
         1..4 => Outcome::Dropped,
         _ => Outcome::Served,
     };
-    let fills_share = rng.u32(..4) == 0;
-    Sample { start_ns, end_ns, in_flight, fills_share, outcome }
+    Sample { start_ns, end_ns, in_flight, outcome }
 }
 
 /// The sequences of hostile samples. `RATEGATE_SAMPLES` says how many for each controller.
 fn sequences() -> u64 {
     let said = std::env::var("RATEGATE_SAMPLES").ok();
     said.map_or(2_000, |said| said.parse().expect("RATEGATE_SAMPLES is a number"))
+}
+
+fn ended(controller: &mut impl Controller, sample: Sample, fills_share: bool) {
+    if fills_share {
+        controller.fill_share(sample.in_flight);
+    }
+    controller.sample(sample);
 }
 
 /// Returns how often the limit changed.
@@ -93,18 +99,19 @@ fn keeps_its_bounds<C: Controller>(new: impl Fn(Bounds, u64) -> C) -> u64 {
         for _ in 0..400 {
             let before = controller.limit();
             let sample = hostile(&mut rng, &mut now_ns, before, is_mad);
+            let fills_share = rng.u32(..4) == 0;
             // Doubled, too.
             for _ in 0..rng.u32(1..=2) {
-                controller.sample(sample);
+                ended(&mut controller, sample, fills_share);
                 let limit = controller.limit();
-                tape.push((sample, limit));
+                tape.push((sample, fills_share, limit));
                 assert!((floor..=ceiling).contains(&limit), "seed {seed}: {controller:?}");
             }
             changes += u64::from(controller.limit() != before);
         }
         let mut again = new(Bounds::new(floor, first, ceiling), seed);
-        for (sample, limit) in tape {
-            again.sample(sample);
+        for (sample, fills_share, limit) in tape {
+            ended(&mut again, sample, fills_share);
             assert_eq!(again.limit(), limit, "seed {seed}: {sample:?}");
         }
     }
@@ -129,13 +136,7 @@ fn the_limits_of_a_tape_are_these() {
         let latency_ns = (random >> 40) % (40 * MS);
         let in_flight = u32::try_from(random >> 60).unwrap() * knee.limit() / 15;
         let end_ns = now_ns + latency_ns;
-        knee.sample(Sample {
-            start_ns: now_ns,
-            end_ns,
-            in_flight,
-            fills_share: false,
-            outcome: Outcome::Served,
-        });
+        knee.sample(Sample { start_ns: now_ns, end_ns, in_flight, outcome: Outcome::Served });
         sum = sum.wrapping_mul(31).wrapping_add(knee.limit().into());
     }
     assert_eq!((knee.limit(), sum), (35, 17_473_044_112_285_731_654));
@@ -155,13 +156,7 @@ fn an_instant_of_the_future_does_not_stop_a_controller() {
             let latency_ns = if nth < 500 { 10 * MS } else { 300 * MS };
             let (start_ns, end_ns) = (now_ns - latency_ns, now_ns + wrong_ns);
             let in_flight = knee.limit();
-            knee.sample(Sample {
-                start_ns,
-                end_ns,
-                in_flight,
-                fills_share: false,
-                outcome: Outcome::Served,
-            });
+            knee.sample(Sample { start_ns, end_ns, in_flight, outcome: Outcome::Served });
             limits.push(knee.limit());
         }
         limits.dedup();
@@ -182,13 +177,7 @@ fn a_limit_that_is_not_reached_does_not_grow() {
             now_ns += rng.u64(..4 * MS);
             let end_ns = now_ns + rng.u64(MS..30 * MS);
             let outcome = if rng.u32(..20) == 0 { Outcome::Dropped } else { Outcome::Served };
-            controller.sample(Sample {
-                start_ns: now_ns,
-                end_ns,
-                in_flight,
-                fills_share: false,
-                outcome,
-            });
+            controller.sample(Sample { start_ns: now_ns, end_ns, in_flight, outcome });
             quiet = if is_reached { 0 } else { quiet + 1 };
             // The windows in which it was reached, and a probe, are over after a second.
             if quiet > 600 {
@@ -211,13 +200,7 @@ fn where_all_is_dropped_the_limit_falls_by_a_fifth_a_window() {
     while knee.limit() > 1 {
         now_ns += 4 * MS;
         let (start_ns, end_ns) = (now_ns, now_ns + 2 * MS);
-        knee.sample(Sample {
-            start_ns,
-            end_ns,
-            in_flight: 1,
-            fills_share: false,
-            outcome: Outcome::Dropped,
-        });
+        knee.sample(Sample { start_ns, end_ns, in_flight: 1, outcome: Outcome::Dropped });
         // ln 500 / ln 1.25 = 27.9 windows, of 33 samples each: one ends it, and 32 are in it.
         assert!(now_ns <= 29 * 33 * 4 * MS, "{knee:?}");
     }
@@ -250,7 +233,7 @@ fn fill(limit: &mut Ledger, now_ns: u64, latency_ns: u64, outcome: Outcome) {
         grants.push(grant);
     }
     for grant in &grants {
-        limit.release_with_outcome(now_ns + latency_ns, grant, 1, outcome);
+        limit.release_with_outcome(now_ns + latency_ns, grant.start_ns, 1, outcome);
     }
 }
 

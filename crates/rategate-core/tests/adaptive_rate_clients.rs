@@ -50,7 +50,7 @@ impl World {
             if !is_call {
                 let (_, grant, outcome) = self.calls[which];
                 let client = usize::try_from(self.calls[which].0).unwrap();
-                self.clients[client].release_with_outcome(now_ns, &grant, 1, outcome);
+                self.clients[client].release_with_outcome(now_ns, grant.start_ns, 1, outcome);
                 continue;
             }
             match self.clients[which].try_acquire(now_ns, 1).unwrap() {

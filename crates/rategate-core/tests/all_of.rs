@@ -292,8 +292,9 @@ impl Played {
                 };
                 let Ok(Verdict::Granted(grant)) = verdict else { return format!("{verdict:?}") };
                 grants.push(grant);
-                let Grant { start_ns, scheduled_ns, permits, remaining, .. } = grant;
-                format!("{permits} at {start_ns}, scheduled {scheduled_ns}, {remaining} left")
+                let Grant { start_ns, scheduled_ns, permits, .. } = grant;
+                let left = ledger.remaining(now_ns);
+                format!("{permits} at {start_ns}, scheduled {scheduled_ns}, {left} left")
             }
             3 => match ledger.try_hold(now_ns, permits, span_ns) {
                 Ok(HoldVerdict::Held(hold)) => {

@@ -144,7 +144,7 @@ impl InTable {
         match decided {
             None => self.with(|limit| limit.try_acquire(now_ns, permits)).unwrap(),
             Some(Err(wait_ns)) => Verdict::Denied(Denial { retry_after_ns: Some(wait_ns) }),
-            Some(Ok((value, _))) => {
+            Some(Ok(value)) => {
                 self.unpack(value, now_ns);
                 self.with(|limit| limit.try_acquire(now_ns, 0)).unwrap()
             }

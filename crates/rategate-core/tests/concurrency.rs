@@ -111,7 +111,12 @@ fn a_limit_that_follows_measurements_stays_within_its_bounds() {
                         1 => Outcome::Ignored,
                         _ => Outcome::Served,
                     };
-                    assert!(limit.release_with_outcome(now_ns, &grant, grant.permits, outcome));
+                    assert!(limit.release_with_outcome(
+                        now_ns,
+                        grant.start_ns,
+                        grant.permits,
+                        outcome
+                    ));
                 }
                 51..=53 if !open.is_empty() => {
                     let grant = open.pop().unwrap();
@@ -160,7 +165,7 @@ fn busy(limit: &mut Ledger, from_ns: u64, until_ns: u64) -> u64 {
         }
         now_ns += 10_000_000;
         for grant in open {
-            limit.release_with_outcome(now_ns, &grant, 1, Outcome::Served);
+            limit.release_with_outcome(now_ns, grant.start_ns, 1, Outcome::Served);
         }
     }
     now_ns

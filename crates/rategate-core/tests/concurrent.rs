@@ -85,10 +85,6 @@ fn same<E: std::fmt::Debug + PartialEq>(
             let reported_ns = seen.scheduled_ns..=ideal.start_ns;
             assert!(reported_ns.contains(&seen.start_ns), "{context}: {seen:?} {ideal:?}");
             assert_eq!(seen.scheduled_ns, ideal.scheduled_ns, "{context}");
-            assert!(seen.remaining <= ideal.remaining, "{context}");
-            if seen.start_ns == ideal.start_ns && seen.remaining < 1 << 30 {
-                assert_eq!(seen.remaining, ideal.remaining, "{context}");
-            }
         }
         (ideal, seen) => assert_eq!(seen, ideal, "{context}"),
     }

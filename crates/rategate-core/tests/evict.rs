@@ -82,6 +82,7 @@ fn forgetting_never_changes_a_decision() {
                     let ideal = whole.try_acquire(now_ns, permits);
                     let seen = parted.try_acquire(now_ns, permits);
                     assert_eq!(ideal.map(visible).ok(), seen.map(visible).ok(), "{context}");
+                    assert_eq!(whole.remaining(now_ns), parted.remaining(now_ns), "{context}");
                 }
                 7 => {
                     // Operations in flight are known, so a limit with any is not dropped.
@@ -108,7 +109,7 @@ fn forgetting_never_changes_a_decision() {
 /// Returns the reported result of a try.
 fn visible(verdict: Verdict) -> Option<(u64, u64)> {
     match verdict {
-        Verdict::Granted(grant) => Some((grant.start_ns, grant.remaining)),
+        Verdict::Granted(grant) => Some((grant.start_ns, grant.scheduled_ns)),
         Verdict::Denied(denial) => denial.retry_after_ns.map(|wait_ns| (u64::MAX, wait_ns.get())),
     }
 }

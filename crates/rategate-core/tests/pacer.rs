@@ -363,10 +363,9 @@ fn retry_after_is_exact() {
             );
             let mut taken = 0_u128;
             let free = limit.remaining(0);
-            assert_eq!(granted(limit.clone().try_acquire(0, free)).unwrap().remaining, 0);
-            if granted(limit.try_acquire(0, free)).is_some() {
-                taken += u128::from(free);
-            }
+            assert!(granted(limit.try_acquire(0, free)).is_some());
+            assert_eq!(limit.remaining(0), 0);
+            taken += u128::from(free);
             let after_ns = retry(limit.try_acquire(0, 1));
             // Less than the sleep before `taken p / n`, or at it rounded up.
             let barely = (taken * p / n + 1).saturating_sub(sleep_ns.into());

@@ -50,16 +50,16 @@ type Reported = Result<(u64, u64), u64>;
 
 fn of_ledger(ledger: &mut Ledger, now_ns: u64, permits: u64) -> Option<Reported> {
     match ledger.try_acquire(now_ns, permits).ok()? {
-        Verdict::Granted(grant) => Some(Ok((grant.start_ns, grant.remaining))),
+        Verdict::Granted(grant) => Some(Ok((grant.start_ns, ledger.remaining(now_ns)))),
         Verdict::Denied(denial) => Some(Err(denial.retry_after_ns?.get())),
     }
 }
 
 fn of_value(numbers: Packed, value: &mut u64, now_ns: u64, permits: u64) -> Option<Reported> {
     Some(match numbers.decide(*value, now_ns, permits)? {
-        Ok((next, leftover)) => {
+        Ok(next) => {
             *value = next;
-            Ok((now_ns, leftover.permits()))
+            Ok((now_ns, numbers.remaining(next, now_ns)))
         }
         Err(retry_after_ns) => Err(retry_after_ns.get()),
     })
@@ -170,7 +170,7 @@ fn how_far_a_value_reaches() {
     let policy = gcra(1, 1, MAX_AHEAD);
     let numbers = packed(policy).unwrap();
     let now_ns = 1 << 61;
-    let (value, _) = numbers.decide(numbers.full_at(now_ns), now_ns, MAX_AHEAD).unwrap().unwrap();
+    let value = numbers.decide(numbers.full_at(now_ns), now_ns, MAX_AHEAD).unwrap().unwrap();
     assert_eq!(numbers.remaining(value, now_ns), 0);
     let full_ns = now_ns + MAX_AHEAD;
     assert_eq!(numbers.full_after(value, now_ns), full_ns);

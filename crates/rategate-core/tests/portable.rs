@@ -157,14 +157,19 @@ fn one_call(
     let visible = |answer: Answer| match answer {
         Ok(Verdict::Granted(grant)) => {
             let scheduled_ns = grant.scheduled_ns.saturating_sub(ahead_ns);
-            Some((grant.start_ns - ahead_ns, scheduled_ns, grant.remaining))
+            Some((grant.start_ns - ahead_ns, scheduled_ns, 0))
         }
         Ok(Verdict::Denied(denial)) => denial.retry_after_ns.map(|wait| (wait.get(), u64::MAX, 0)),
         Err(error) => Some((error.max, u64::MAX, u64::MAX)),
     };
     match kind {
-        0..=8 => visible(limit.try_acquire(now_ns, permits)),
-        9..=12 => visible(limit.reserve(now_ns, permits, Some(40))),
+        0..=12 => {
+            let (at_ns, scheduled_ns, _) = visible(match kind {
+                0..=8 => limit.try_acquire(now_ns, permits),
+                _ => limit.reserve(now_ns, permits, Some(40)),
+            })?;
+            Some((at_ns, scheduled_ns, limit.remaining(now_ns)))
+        }
         13 | 14 => limit.peek(now_ns, permits).ok().flatten().map(|wait_ns| (wait_ns, 0, 0)),
         15 => Some((limit.remaining(now_ns), 0, 0)),
         16 => Some((limit.refill(now_ns, permits).into(), 0, 0)),

@@ -16,6 +16,7 @@ use rategate_core::error::{ExceedsCapacity, LimitError};
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
+use rategate_core::refund::RefundEpoch;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Denial, Grant, Ticket, Verdict};
@@ -41,8 +42,8 @@ struct Pair {
 
 /// Returns the reported part of a grant, which does not depend on the form that made it.
 fn visible(grant: &Grant) -> impl PartialEq + std::fmt::Debug + use<> {
-    let Grant { start_ns, scheduled_ns, permits, remaining, .. } = *grant;
-    (start_ns, scheduled_ns, permits, remaining)
+    let Grant { start_ns, scheduled_ns, permits, .. } = *grant;
+    (start_ns, scheduled_ns, permits)
 }
 
 impl Pair {
@@ -66,12 +67,10 @@ impl Pair {
     /// Tries both. Returns their grants, if they are granted.
     fn tried(&mut self, what: &str, now_ns: u64, permits: u64) -> Option<(Grant, Grant)> {
         let own = match self.lock_free.try_acquire(|| now_ns, permits) {
-            LockFreeVerdict::Granted { start_ns, scheduled_ns, leftover } => {
-                let (remaining, ticket) = (leftover.permits(), leftover.ticket(start_ns));
+            LockFreeVerdict::Granted { start_ns, scheduled_ns } => {
+                let ticket = Ticket::booked(start_ns, 0, RefundEpoch::UNKNOWN);
                 let promised_ns = start_ns;
-                let grant =
-                    Grant { start_ns, promised_ns, scheduled_ns, permits, remaining, ticket };
-                Verdict::Granted(grant)
+                Verdict::Granted(Grant { start_ns, promised_ns, scheduled_ns, permits, ticket })
             }
             LockFreeVerdict::Denied { retry_after_ns } => {
                 Verdict::Denied(Denial { retry_after_ns: Some(retry_after_ns) })
@@ -326,10 +325,10 @@ fn a_clock_that_panics_costs_no_slot() {
 fn a_bundles_grant_has_started() {
     let mut limit = Ledger::new([gcra("1/s", 5); 2], 0);
     let lock_free = limit.lock_free(0);
-    let LockFreeVerdict::Granted { start_ns, leftover, .. } = lock_free.try_acquire(|| 7, 2) else {
+    let LockFreeVerdict::Granted { start_ns, .. } = lock_free.try_acquire(|| 7, 2) else {
         panic!()
     };
-    let ticket: Ticket = leftover.ticket(start_ns);
+    let ticket = Ticket::booked(start_ns, 0, RefundEpoch::UNKNOWN);
     limit.seal(&lock_free);
     assert!(!limit.cancel(7, ticket), "it has started");
 }

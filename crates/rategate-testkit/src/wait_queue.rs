@@ -175,7 +175,7 @@ impl QueuedLimits {
     /// Ends the operations of a grant in some way.
     pub(crate) fn release_with_outcome(&mut self, now_ns: u64, grant: &Grant, ending: Ending) {
         self.change(now_ns, |limits, _| {
-            limits.release_with_outcome(now_ns, grant, grant.permits, ending)
+            limits.release_with_outcome(now_ns, grant.start_ns, grant.permits, ending)
         });
     }
 

@@ -1,7 +1,9 @@
 //! Files about servers: what is wrong in one is said with its line, and what would be right.
 
-use rategate_core::adaptive::{Bounds, Knee};
-use rategate_testkit::server::{ControllerKind, Measure, Seen, ServerFile, Setup};
+use std::cell::RefCell;
+
+use rategate_core::adaptive::{Bounds, Controller, Knee, Sample};
+use rategate_testkit::server::{ControllerKind, Measure, ServerFile, Setup};
 
 const GOOD: &str = "\
 title = \"t\"
@@ -96,6 +98,31 @@ fn nonsense_is_refused_with_its_line() {
     assert!(ServerFile::is_meant(GOOD) && !ServerFile::is_meant("[limit]\npolicy = \"gcra\"\n"));
 }
 
+/// A controller that notes when a share was filled.
+#[derive(Debug)]
+struct Filled<'a> {
+    limit: Knee,
+    at: &'a RefCell<Vec<u32>>,
+}
+
+impl Controller for Filled<'_> {
+    fn limit(&self) -> u32 {
+        self.limit.limit()
+    }
+
+    fn rebound(&mut self, bounds: Bounds) {
+        self.limit.rebound(bounds);
+    }
+
+    fn sample(&mut self, sample: Sample) {
+        self.limit.sample(sample);
+    }
+
+    fn fill_share(&mut self, in_flight: u32) {
+        self.at.borrow_mut().push(in_flight);
+    }
+}
+
 /// Two clients of one limit, of which one has a share of it: together they are never more than it,
 /// and those of the second start while fewer than its share are in flight.
 #[test]
@@ -106,14 +133,20 @@ fn clients_can_have_one_limit_and_shares_of_it() {
     let setup = ServerFile::parse(&text).unwrap().setup;
     let fixed = setup.run(|_| Knee::new(Bounds::new(8, 8, 8), 1));
     assert!(run.seen.len() > 100 && fixed.seen.len() > 100);
-    let most = |client| fixed.seen.iter().filter(move |seen| seen.client == client);
-    let most = |client| most(client).map(|seen| seen.sample.in_flight).max();
+    // The most calls in flight when one of a client started, itself included.
+    let spans =
+        fixed.seen.iter().map(|seen| (seen.client, seen.sample.start_ns, seen.sample.end_ns));
+    let spans: Vec<_> = spans.collect();
+    let in_flight =
+        |at: u64| spans.iter().filter(|(_, from, to)| (*from..*to).contains(&at)).count();
+    let most = |client| {
+        let starts = spans.iter().filter(|(of, ..)| *of == client);
+        starts.map(|(_, start_ns, _)| in_flight(*start_ns)).max()
+    };
     assert_eq!((most(0), most(1)), (Some(8), Some(2)));
-    let fills = |seen: &&Seen| seen.sample.fills_share;
-    assert!(
-        fixed.seen.iter().filter(fills).all(|seen| seen.client == 1 && seen.sample.in_flight == 2)
-    );
-    assert!(fixed.seen.iter().any(|seen| seen.sample.fills_share));
+    let filled = RefCell::new(Vec::new());
+    setup.run(|_| Filled { limit: Knee::new(Bounds::new(8, 8, 8), 1), at: &filled });
+    assert!(!filled.borrow().is_empty() && filled.borrow().iter().all(|&in_flight| in_flight == 2));
     // A measure of one client counts no calls of the other.
     let of_one = |client| {
         let measure = Measure { client, ..setup.measures[0] };

@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let limiter =
                 table.entry(client).or_insert_with(|| Limiter::with_clock(policy, clock.clone()));
             let decision = limiter.try_acquire(1)?;
-            let outcome = Outcome::of(&decision, BURST);
+            let outcome = Outcome::of(&decision, || limiter.remaining().unwrap_or(0), BURST);
             stats.observe_named(client, 1, outcome, || format!("198.51.100.{client}"));
         }
     }

@@ -13,7 +13,7 @@ fn main() -> Result<(), KeyedError> {
 
     for user in ["ann", "ann", "bob", "ann", "ann"] {
         match quota.try_acquire(user, 1)? {
-            Decision::Granted(grant) => println!("{user}: served, {} left", grant.remaining()),
+            Decision::Granted(_) => println!("{user}: served, {} left", quota.remaining(user)?),
             Decision::Denied(denial) => println!("{user}: again in {:?}", denial.retry_after()),
         }
     }

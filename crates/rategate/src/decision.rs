@@ -3,7 +3,6 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use rategate_core::concurrent::Leftover;
 use rategate_core::span::whole_ns;
 use rategate_core::verdict;
 
@@ -85,11 +84,8 @@ impl Decision {
 pub struct Grant {
     release_ns: u64,
     promised_ns: u64,
-    /// The instant at which the limit counts it.
-    booked_ns: u64,
     scheduled_ns: u64,
     permits: u64,
-    leftover: Leftover,
 }
 
 impl Grant {
@@ -122,30 +118,17 @@ impl Grant {
         Duration::from_nanos(self.scheduled_ns)
     }
 
-    /// Returns the grant as words, for a caller in another language that keeps it.
-    ///
-    /// The first four are the instants released, promised and scheduled, in nanoseconds, and the
-    /// number of permits.
+    /// Returns the grant as words, for a caller in another language that keeps it: the instants
+    /// released, promised and scheduled, in nanoseconds, and the number of permits.
     #[must_use]
-    pub const fn words(&self) -> [u64; 8] {
-        let Self { release_ns, promised_ns, booked_ns, scheduled_ns, permits, leftover } = *self;
-        let [first, second, flight] = leftover.words();
-        [release_ns, promised_ns, scheduled_ns, permits, booked_ns, first, second, flight]
+    pub const fn words(&self) -> [u64; 4] {
+        [self.release_ns, self.promised_ns, self.scheduled_ns, self.permits]
     }
 
-    /// Returns the grant of these [words](Self::words).
-    ///
-    /// Any words are a grant. The end of one that no limiter made is a permit in flight too many.
+    /// Returns the grant of these [words](Self::words). Any words are a grant.
     #[must_use]
-    pub const fn from_words(words: [u64; 8]) -> Self {
-        let [release_ns, promised_ns, scheduled_ns, permits, booked_ns, a, b, c] = words;
-        let leftover = Leftover::from_words([a, b, c]);
-        Self { release_ns, promised_ns, booked_ns, scheduled_ns, permits, leftover }
-    }
-
-    /// Returns the instant at which the limit counts it.
-    pub(crate) const fn counted_ns(&self) -> u64 {
-        self.booked_ns
+    pub const fn from_words([release_ns, promised_ns, scheduled_ns, permits]: [u64; 4]) -> Self {
+        Self { release_ns, promised_ns, scheduled_ns, permits }
     }
 
     /// Returns the wait time: from the scheduled time to the release instant.
@@ -160,48 +143,21 @@ impl Grant {
         self.permits
     }
 
-    /// Returns how many permits one more try could have taken at the instant of the call.
-    #[must_use]
-    pub const fn remaining(&self) -> u64 {
-        self.leftover.permits()
-    }
-
-    /// Returns `true` if fewer than `permits` were left, without the division.
-    #[inline]
-    pub(crate) const fn leaves_less_than(&self, permits: u64) -> bool {
-        self.leftover.is_below(permits)
-    }
-
     /// Creates a grant to an operation that starts at once.
     #[inline]
-    pub(crate) const fn at(
-        release_ns: u64,
-        scheduled_ns: u64,
-        permits: u64,
-        leftover: Leftover,
-    ) -> Self {
-        let (promised_ns, booked_ns) = (release_ns, release_ns);
-        Self { release_ns, promised_ns, booked_ns, scheduled_ns, permits, leftover }
-    }
-
-    /// Converts it to the core's grant, for the end of its operations.
-    pub(crate) const fn as_granted(&self) -> verdict::Grant {
-        let Self { booked_ns: start_ns, promised_ns, scheduled_ns, permits, leftover, .. } = *self;
-        let (remaining, ticket) = (leftover.permits(), leftover.ticket(start_ns));
-        verdict::Grant { start_ns, promised_ns, scheduled_ns, permits, remaining, ticket }
+    pub(crate) const fn at(release_ns: u64, scheduled_ns: u64, permits: u64) -> Self {
+        Self { release_ns, promised_ns: release_ns, scheduled_ns, permits }
     }
 
     /// Converts the core's grant, for an operation that starts at the instant that it states.
     pub(crate) const fn as_promised(grant: &verdict::Grant) -> Self {
-        let verdict::Grant { start_ns, promised_ns, scheduled_ns, permits, remaining, ticket } =
-            *grant;
-        let leftover = Leftover::of_ticket(remaining, &ticket);
-        Self { promised_ns, ..Self::at(start_ns, scheduled_ns, permits, leftover) }
+        let verdict::Grant { start_ns, promised_ns, scheduled_ns, permits, .. } = *grant;
+        Self { promised_ns, ..Self::at(start_ns, scheduled_ns, permits) }
     }
 
     /// Returns this grant for an operation that is released at `release_ns`, if that is later.
     pub(crate) fn starting(self, release_ns: u64) -> Self {
-        Self { release_ns: release_ns.max(self.booked_ns), ..self }
+        Self { release_ns: release_ns.max(self.release_ns), ..self }
     }
 }
 

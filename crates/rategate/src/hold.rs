@@ -122,9 +122,7 @@ impl<C: Clock> Limiter<C> {
         ttl_ns: u64,
     ) -> Result<Result<Hold<C>, Denial>, TryAcquireError> {
         let decided = self.shared().try_hold(permits, ttl_ns);
-        if let Some(stats) = self.shared().stats() {
-            stats.record_try(permits, &decided.map(|(decision, _)| decision));
-        }
+        self.shared().record_try(permits, &decided.map(|(decision, _)| decision));
         match decided? {
             (_, Some(hold)) => Ok(Ok(self.held(hold))),
             (Decision::Denied(denial), None) => Ok(Err(denial)),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rategate_core::concurrent::{BatchVerdict, Leftover, PermitBatch};
+use rategate_core::concurrent::{BatchVerdict, PermitBatch};
 use rategate_core::fair::ClassId;
 use rategate_core::queue::Request;
 
@@ -118,10 +118,8 @@ impl<C: Clock> Local<C> {
         }
         let decided = self.try_shared(permits);
         // A grant was counted where it was taken.
-        if let Some(stats) = self.shared.stats()
-            && let Ok(Decision::Denied(_)) = decided
-        {
-            stats.record_try(permits, &decided);
+        if let Ok(Decision::Denied(_)) = decided {
+            self.shared.record_try(permits, &decided);
         }
         decided
     }
@@ -166,7 +164,7 @@ impl<C: Clock> Local<C> {
         let left = self.left.checked_sub(permits).filter(|_| lasts && permits > 0)?;
         self.left = left;
         self.calls = self.calls.wrapping_add(1);
-        Some(Grant::at(self.start_ns, self.start_ns, permits, Leftover::of(left)))
+        Some(Grant::at(self.start_ns, self.start_ns, permits))
     }
 
     /// Takes a batch, or tries the limiter. Does not count a denial, which may not be final.
@@ -191,10 +189,8 @@ impl<C: Clock> Local<C> {
                     self.until_ns = permit_batch.start_ns.saturating_add(LASTS_NS);
                     self.permit_batch = Some(permit_batch);
                     self.calls = 1;
-                    let leftover = Leftover::of(self.left);
-                    let grant =
-                        Grant::at(permit_batch.start_ns, permit_batch.start_ns, permits, leftover);
-                    return Ok(Decision::Granted(grant));
+                    let start_ns = permit_batch.start_ns;
+                    return Ok(Decision::Granted(Grant::at(start_ns, start_ns, permits)));
                 }
                 BatchVerdict::Denied { retry_after_ns } => {
                     return Ok(Decision::denied(retry_after_ns));
@@ -207,10 +203,8 @@ impl<C: Clock> Local<C> {
 
     fn try_limiter(&self, permits: u64) -> Result<Decision, TryAcquireError> {
         let decided = self.shared.try_uncounted(permits);
-        if let Some(stats) = self.shared.stats()
-            && let Ok(Decision::Granted(_)) = decided
-        {
-            stats.record_try(permits, &decided);
+        if let Ok(Decision::Granted(_)) = decided {
+            self.shared.record_try(permits, &decided);
         }
         decided
     }

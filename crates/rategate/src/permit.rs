@@ -166,7 +166,8 @@ impl<C: Clock> Permit<C> {
     /// [`Expired`] if more has passed. The operation must not start, so its permits are refunded
     /// as far as the policy can, as [`abort`](Self::abort) does.
     pub fn start_within(self, max_delay: Duration) -> Result<Self, Expired> {
-        let passed_ns = self.shared.now_ns().saturating_sub(self.grant.counted_ns());
+        let counted_at = self.shared.counted_at(&self.grant);
+        let passed_ns = self.shared.now_ns().saturating_sub(whole_ns(counted_at));
         match passed_ns.saturating_sub(whole_ns(max_delay)) {
             0 => Ok(self),
             late_ns => {

@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use rategate_core::adaptive::Outcome;
 use rategate_core::all_of::AllOf;
-use rategate_core::concurrent::{BatchVerdict, Leftover, LockFreeVerdict, PermitBatch};
+use rategate_core::concurrent::{BatchVerdict, LockFreeVerdict, PermitBatch};
 use rategate_core::debt::{Charged, Debt};
 use rategate_core::error::ExceedsCapacity;
 use rategate_core::error::LimitError;
 use rategate_core::holds::Hold;
 use rategate_core::ledger::Ledger;
 use rategate_core::share::Share;
+use rategate_core::span::whole_ns;
 use rategate_core::verdict::{self, Verdict};
 
 use self::locked::Locked;
@@ -114,11 +115,19 @@ impl<C: Clock> Shared<C> {
         stats.get_or_init(|| LimitStats::new(name, self.remaining().unwrap_or(0)));
     }
 
+    /// Records the decision on a try.
+    #[inline]
+    pub(crate) fn record_try(&self, permits: u64, decided: &Result<Decision, TryAcquireError>) {
+        if let Some(stats) = self.stats() {
+            stats.record_try(permits, decided, || self.remaining().unwrap_or(0));
+        }
+    }
+
     /// Records how a wait for `permits` ended.
     #[inline]
     pub(crate) fn record_wait(&self, permits: u64, ended: &Result<Grant, AcquireError>) {
         if let Some(stats) = self.stats() {
-            stats.record_wait(permits, ended);
+            stats.record_wait(permits, ended, || self.remaining().unwrap_or(0));
         }
     }
 
@@ -240,16 +249,16 @@ impl<C: Clock> Shared<C> {
     pub(crate) fn try_acquire(&self, permits: u64) -> Result<Decision, TryAcquireError> {
         match self.stats() {
             None => self.try_uncounted(permits),
-            Some(stats) => self.try_counted(permits, stats),
+            Some(_) => self.try_counted(permits),
         }
     }
 
     /// Decides a try and counts it. Not inlined, so that without statistics a try pays only the
     /// check.
     #[inline(never)]
-    fn try_counted(&self, permits: u64, stats: &LimitStats) -> Result<Decision, TryAcquireError> {
+    fn try_counted(&self, permits: u64) -> Result<Decision, TryAcquireError> {
         let decided = self.try_uncounted(permits);
-        stats.record_try(permits, &decided);
+        self.record_try(permits, &decided);
         decided
     }
 
@@ -260,8 +269,8 @@ impl<C: Clock> Shared<C> {
     #[inline]
     pub(crate) fn try_uncounted(&self, permits: u64) -> Result<Decision, TryAcquireError> {
         match self.growing_lock_free.first().try_briefly(|| self.clock.now_ns(), permits) {
-            LockFreeVerdict::Granted { start_ns, scheduled_ns, leftover } => {
-                Ok(Decision::Granted(Grant::at(start_ns, scheduled_ns, permits, leftover)))
+            LockFreeVerdict::Granted { start_ns, scheduled_ns } => {
+                Ok(Decision::Granted(Grant::at(start_ns, scheduled_ns, permits)))
             }
             LockFreeVerdict::Denied { retry_after_ns } => Ok(Decision::denied(retry_after_ns)),
             LockFreeVerdict::Sealed => self.try_fully(permits),
@@ -274,8 +283,8 @@ impl<C: Clock> Shared<C> {
     fn try_fully(&self, permits: u64) -> Result<Decision, TryAcquireError> {
         let lock_free = self.growing_lock_free.current();
         match lock_free.try_acquire(|| self.clock.now_ns(), permits) {
-            LockFreeVerdict::Granted { start_ns, scheduled_ns, leftover } => {
-                Ok(Decision::Granted(Grant::at(start_ns, scheduled_ns, permits, leftover)))
+            LockFreeVerdict::Granted { start_ns, scheduled_ns } => {
+                Ok(Decision::Granted(Grant::at(start_ns, scheduled_ns, permits)))
             }
             LockFreeVerdict::Denied { retry_after_ns } => Ok(Decision::denied(retry_after_ns)),
             LockFreeVerdict::Sealed => self.try_locked(permits),
@@ -287,8 +296,9 @@ impl<C: Clock> Shared<C> {
     fn try_locked(&self, permits: u64) -> Result<Decision, TryAcquireError> {
         if permits == 0 {
             // Nothing is taken, so no other call needs to be kept from the lock-free state.
-            let (leftover, now_ns) = (Leftover::of(self.remaining()?), self.clock.now_ns());
-            return Ok(Decision::Granted(Grant::at(now_ns, now_ns, 0, leftover)));
+            drop(self.lock_open()?);
+            let now_ns = self.clock.now_ns();
+            return Ok(Decision::Granted(Grant::at(now_ns, now_ns, 0)));
         }
         let decided = self.decide_behind_all(permits, |limit, now_ns| {
             limit.try_acquire(now_ns, permits).map_err(TryAcquireError::from)
@@ -307,9 +317,7 @@ impl<C: Clock> Shared<C> {
         // No try overtakes callers that wait for what no clock foretells.
         let denied = Verdict::Denied(verdict::Denial { retry_after_ns: None });
         let decision = Decision::of(&decided.unwrap_or(denied));
-        if let Some(stats) = self.stats() {
-            stats.record_try(permits, &Ok(decision));
-        }
+        self.record_try(permits, &Ok(decision));
         Ok(decision)
     }
 
@@ -417,13 +425,19 @@ impl<C: Clock> Shared<C> {
         permits: u64,
         outcome: Outcome,
     ) -> Result<bool, Closed> {
-        let grant = grant.as_granted();
+        let start_ns = whole_ns(grant.released_at());
         let follows = |limit: &Ledger| limit.counts_in_flight() || limit.follows_outcomes();
         self.section_if(follows, |section| {
             section.change(|limit, now_ns| {
-                limit.release_with_outcome(now_ns, &grant, permits, outcome)
+                limit.release_with_outcome(now_ns, start_ns, permits, outcome)
             })
         })
+    }
+
+    /// Returns the instant at which the limit counts a grant.
+    pub(crate) fn counted_at(&self, grant: &Grant) -> Duration {
+        let takes = self.section_even_if_closed(|section| section.takes());
+        if takes { grant.released_at() } else { grant.promised_at() }
     }
 
     /// Returns `true` if the limit moves by the outcomes of operations.

@@ -188,10 +188,8 @@ impl<C: Clock> Limiter<C> {
             Ok((Decision::of(&decided.unwrap_or(blocked)), status(section)))
         })?;
         if let Some(stats) = self.stats() {
-            stats.record_try(
-                permits,
-                &result.as_ref().map(|result| result.0).map_err(|&error| error),
-            );
+            let remaining = || result.map_or(0, |(_, status)| status.remaining);
+            stats.record_try(permits, &result.map(|(decision, _)| decision), remaining);
         }
         result
     }

@@ -273,7 +273,7 @@ fn keys_follow_their_own_servers() {
     }
     let in_flight =
         |key| std::iter::from_fn(|| keyed.try_acquire(key, 1).unwrap().granted()).count();
-    assert_eq!((in_flight("good"), in_flight("bad")), (26, 1));
+    assert_eq!((in_flight("good"), in_flight("bad")), (14, 1));
 }
 
 /// A try within a share counts the permits of waiters whose start has come, although they have not

@@ -111,12 +111,8 @@ fn answers(limiter: &OnClock, clock: &ManualClock, from_ns: u64) -> Vec<String> 
         let (peeked, left) = (limiter.peek(1).unwrap(), limiter.remaining().unwrap());
         let decided = match limiter.try_acquire(1 + random.u64(..2)) {
             Ok(Decision::Granted(grant)) => {
-                format!(
-                    "{} {} {}",
-                    ns(grant.released_at()),
-                    ns(grant.scheduled_at()),
-                    grant.remaining()
-                )
+                let left = limiter.remaining().unwrap();
+                format!("{} {} {left}", ns(grant.released_at()), ns(grant.scheduled_at()))
             }
             other => format!("{other:?}"),
         };

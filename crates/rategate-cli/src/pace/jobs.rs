@@ -3,7 +3,7 @@
 use rategate::{AdaptiveConcurrency, Clock as _, MonotonicClock};
 use rategate_core::adaptive::Outcome;
 use rategate_core::ledger::Ledger;
-use rategate_core::verdict::{Grant, Verdict};
+use rategate_core::verdict::Verdict;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -65,7 +65,7 @@ pub(crate) enum Slots {
 
 /// A slot that is taken, for one command.
 #[derive(Debug)]
-pub(crate) struct Slot(Option<Grant>);
+pub(crate) struct Slot(());
 
 impl Slots {
     pub(crate) fn new(jobs: Jobs) -> Self {
@@ -89,12 +89,12 @@ impl Slots {
                     return None;
                 }
                 taken.fetch_add(1, Ordering::AcqRel);
-                Some(Slot(None))
+                Some(Slot(()))
             }
             Self::Following { limit, clock } => {
                 // One permit is never more than the floor.
                 match lock(limit).try_acquire(clock.now_ns(), 1) {
-                    Ok(Verdict::Granted(grant)) => Some(Slot(Some(grant))),
+                    Ok(Verdict::Granted(_)) => Some(Slot(())),
                     _ => None,
                 }
             }
@@ -110,19 +110,16 @@ impl Slots {
     }
 
     /// Runs a command in a slot. The wait for its permit before that is not the command's time.
-    pub(crate) fn run(&self, slot: Slot, command: impl FnOnce() -> Outcome) {
-        match (self, slot) {
-            (Self::Following { limit, clock }, Slot(Some(grant))) => {
-                let grant = Grant { start_ns: clock.now_ns(), ..grant };
+    pub(crate) fn run(&self, _slot: Slot, command: impl FnOnce() -> Outcome) {
+        match self {
+            Self::Following { limit, clock } => {
+                let start_ns = clock.now_ns();
                 let outcome = command();
-                lock(limit).release_with_outcome(clock.now_ns(), &grant, 1, outcome);
+                lock(limit).release_with_outcome(clock.now_ns(), start_ns, 1, outcome);
             }
-            (Self::AtMost { taken, .. }, _) => {
+            Self::AtMost { taken, .. } => {
                 command();
                 taken.fetch_sub(1, Ordering::AcqRel);
-            }
-            (Self::Following { .. }, Slot(None)) => {
-                command();
             }
         }
     }

@@ -32,7 +32,7 @@ const FIRST: u32 = 20;
 ///
 /// let mut limit = Ledger::new(AdaptiveConcurrency::new(1, 200), 0);
 /// let Verdict::Granted(grant) = limit.try_acquire(0, 1)? else { panic!("nothing is in flight") };
-/// limit.release_with_outcome(10_000_000, &grant, 1, Outcome::Served);
+/// limit.release_with_outcome(10_000_000, grant.start_ns, 1, Outcome::Served);
 /// assert_eq!(limit.max_in_flight(10_000_000), Some(20));
 /// # Ok::<(), Box<dyn core::error::Error>>(())
 /// ```
@@ -97,6 +97,15 @@ impl State {
     #[must_use]
     pub fn base_ns(&self) -> Option<u64> {
         self.learned.base_ns()
+    }
+
+    fn in_flight_at_most(&self) -> u32 {
+        u32::try_from(self.in_flight).unwrap_or(u32::MAX)
+    }
+
+    /// Follows a start that took all that its [share](crate::share) of the limit had left.
+    pub(crate) fn fill_share(&mut self) {
+        self.learned.fill_share(self.in_flight_at_most());
     }
 
     /// Ends operations, and returns how many of them there were.
@@ -189,7 +198,9 @@ impl Policy for AdaptiveConcurrency {
     }
 
     fn release_with_outcome(&self, state: &mut State, ended: Ended) -> bool {
-        state.end(ended.now_ns, ended.permits, Some(ended.sample()));
+        let Ended { start_ns, now_ns, permits, outcome } = ended;
+        let in_flight = state.in_flight_at_most();
+        state.end(now_ns, permits, Some(Sample { start_ns, end_ns: now_ns, in_flight, outcome }));
         true
     }
 }

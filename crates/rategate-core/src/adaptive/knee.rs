@@ -69,7 +69,7 @@ const LONG_AGO: u8 = u8::MAX;
 /// // All is refused for a second.
 /// for start_ns in (0..1_000_000_000).step_by(1_000_000) {
 ///     let (end_ns, outcome) = (start_ns + 200_000, Outcome::Dropped);
-///     knee.sample(Sample { start_ns, end_ns, in_flight: 1, fills_share: false, outcome });
+///     knee.sample(Sample { start_ns, end_ns, in_flight: 1, outcome });
 /// }
 /// assert!(knee.limit() < 10);
 /// ```
@@ -344,6 +344,10 @@ impl Controller for Knee {
 
     fn rebound(&mut self, bounds: Bounds) {
         self.bounds = bounds;
+    }
+
+    fn fill_share(&mut self, in_flight: u32) {
+        self.window.fill_share(in_flight);
     }
 
     fn sample(&mut self, sample: Sample) {

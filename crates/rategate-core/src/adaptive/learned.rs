@@ -110,6 +110,11 @@ impl Learned {
         self.changes = changes;
     }
 
+    /// Follows a start with which a share of the limit was reached.
+    pub(crate) fn fill_share(&mut self, in_flight: u32) {
+        self.controller.as_dyn().fill_share(in_flight);
+    }
+
     /// Follows the end of operations at `now_ns`.
     pub(crate) fn end(&mut self, now_ns: u64, sample: Option<Sample>) {
         self.idle_since_ns = Some(now_ns);

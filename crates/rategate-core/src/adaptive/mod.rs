@@ -35,8 +35,8 @@
 //!     let start_ns = call / 20 * 10_000_000;
 //!     let in_flight = u32::try_from(call % 20 + 1)?;
 //!     let end_ns = start_ns + 10_000_000;
-//!     let (fills_share, outcome) = (false, Outcome::Served);
-//!     knee.sample(Sample { start_ns, end_ns, in_flight, fills_share, outcome });
+//!     let outcome = Outcome::Served;
+//!     knee.sample(Sample { start_ns, end_ns, in_flight, outcome });
 //! }
 //! assert!(knee.limit() > 20);
 //! # Ok::<(), Box<dyn core::error::Error>>(())
@@ -80,6 +80,10 @@ pub trait Controller: Debug {
     /// All instants are of one clock that does not go back. Samples may come in any order; those
     /// of operations that ended together are expected together.
     fn sample(&mut self, sample: Sample);
+
+    /// Records that an operation took all that its [share](crate::share) of the limit had left:
+    /// `in_flight` reached the share, although perhaps not the limit.
+    fn fill_share(&mut self, _in_flight: u32) {}
 }
 
 /// The bounds of a limit that follows measurements, and the limit at first.

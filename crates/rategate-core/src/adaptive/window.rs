@@ -17,7 +17,7 @@ pub(super) struct Window {
     squares: u128,
     in_flight: u64,
     most: u32,
-    /// The maximum in flight at the start of one that filled its share; 0 for none.
+    /// The maximum in flight with a start that filled its share; 0 for none.
     most_in_share: u32,
 }
 
@@ -56,9 +56,6 @@ impl Window {
         self.samples = self.samples.saturating_add(1);
         self.last_ns = now_ns;
         self.most = self.most.max(sample.in_flight);
-        if sample.fills_share {
-            self.most_in_share = self.most_in_share.max(sample.in_flight);
-        }
         if sample.outcome != Outcome::Served {
             return;
         }
@@ -67,6 +64,11 @@ impl Window {
         self.latency_ns = self.latency_ns.saturating_add(latency_ns);
         self.squares = self.squares.saturating_add(latency_ns.saturating_mul(latency_ns));
         self.in_flight = self.in_flight.saturating_add(sample.in_flight.into());
+    }
+
+    /// Records a start that filled its share.
+    pub(super) fn fill_share(&mut self, in_flight: u32) {
+        self.most_in_share = self.most_in_share.max(in_flight);
     }
 
     pub(super) const fn begun_ns(&self) -> u64 {

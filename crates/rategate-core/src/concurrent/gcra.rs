@@ -44,7 +44,7 @@ use core::num::NonZeroU64;
 use super::sync::{AtomicU64, Ordering, back_off};
 use super::verdict::Mark;
 use super::word::{SPAN, Word, free_base};
-use super::{BatchVerdict, Leftover, LockFreeVerdict, PermitBatch};
+use super::{BatchVerdict, LockFreeVerdict, PermitBatch};
 use crate::debt::{Charged, Debt};
 use crate::exact::{Exact, Pace};
 use crate::gcra::{Gcra, State};
@@ -176,13 +176,10 @@ impl Bucket {
         }
         match numbers.decide(seen.value(), now_ns, permits) {
             None => Some(LockFreeVerdict::Sealed),
-            Some(Ok((value, leftover))) => {
-                if !self.word.swap(seen, value) {
-                    return None;
-                }
-                let leftover = Leftover::in_parts(leftover, numbers.parts_per_permit);
-                Some(LockFreeVerdict::Granted { start_ns: now_ns, scheduled_ns: now_ns, leftover })
-            }
+            Some(Ok((value, _))) => self
+                .word
+                .swap(seen, value)
+                .then_some(LockFreeVerdict::Granted { start_ns: now_ns, scheduled_ns: now_ns }),
             Some(Err(missing)) => {
                 if !self.word.is_still(seen) {
                     return None;

@@ -101,4 +101,3 @@ pub use self::live::Seed;
 pub use self::verdict::{BatchVerdict, LockFreeVerdict, PermitBatch};
 #[cfg(doc)]
 use crate::ledger::Ledger;
-pub use crate::leftover::Leftover;

@@ -30,8 +30,8 @@
 
 use core::num::NonZeroU64;
 
+use super::LockFreeVerdict;
 use super::cell::{Cell, Copied, Replaced, Words};
-use super::{Leftover, LockFreeVerdict};
 use crate::compact::{Compact, Kind, WORDS};
 use crate::members::{self, Members};
 use crate::policy::Taken;
@@ -70,15 +70,14 @@ impl<const L: usize> Moment<L> {
         self.limits.iter().map(|limit| limit.remaining(now_ns)).min().unwrap_or(u64::MAX)
     }
 
-    /// Takes `permits` from all limits at `now_ns`. Returns what is left.
+    /// Takes `permits` from all limits at `now_ns`.
     #[inline]
-    fn take(&mut self, now_ns: u64, permits: NonZeroU64) -> Leftover {
+    fn take(&mut self, now_ns: u64, permits: NonZeroU64) {
         self.latest_ns = now_ns;
         let grant = Taken { from_ns: now_ns, start_ns: now_ns, permits };
         for limit in &mut self.limits {
             limit.take(grant);
         }
-        Leftover::of(self.remaining(now_ns))
     }
 
     #[inline]
@@ -150,12 +149,12 @@ impl Several {
                 Err(Refusal::BeyondClock { wait_ns }) => return LockFreeVerdict::denied(wait_ns),
                 Err(_) => return LockFreeVerdict::Sealed,
             };
-            let leftover = moment.take(now_ns, permits);
+            moment.take(now_ns, permits);
             let Some(state) = moment.state() else { return LockFreeVerdict::Sealed };
             match claim.replace(&copied, &state) {
                 Replaced::Yes => {
                     let scheduled_ns = opening.scheduled_ns.unwrap_or(now_ns);
-                    return LockFreeVerdict::Granted { start_ns: now_ns, scheduled_ns, leftover };
+                    return LockFreeVerdict::Granted { start_ns: now_ns, scheduled_ns };
                 }
                 // The thread that won has had time for another decision.
                 Replaced::No => {}

@@ -48,9 +48,9 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::sync::{AtomicU64, Ordering, Padded};
+use super::LockFreeVerdict;
+use super::sync::{AtomicU64, Ordering};
 use super::word::{SPAN, Seen, Word, free_base};
-use super::{Leftover, LockFreeVerdict};
 use crate::sliding_log::{SlidingLog, State};
 
 /// The largest log that has a lock-free form. It takes 8 bytes for each permit.
@@ -72,9 +72,6 @@ const RELEASE_SHIFT: u32 = 2;
 pub struct Ring {
     head: Word<6>,
     slots: Box<[AtomicU64]>,
-    /// A hint: the slots from the oldest up to here are free. Only the leftover is counted from
-    /// it.
-    frontier: Padded<AtomicU64>,
     /// The highest expiry instant ever in any slot. Read and written under the lock only.
     highest: AtomicU64,
 }
@@ -136,27 +133,8 @@ impl Numbers {
 
 impl RingPosition {
     const fn of(head: Seen) -> Self {
-        Self::of_value(head.value())
-    }
-
-    const fn of_value(value: u64) -> Self {
+        let value = head.value();
         Self { round: value >> INDEX_BITS, index: value & INDEX_MASK }
-    }
-
-    /// Returns the number of slots from here to `other`, if that is at most about a round.
-    fn distance_to(self, other: Self, slots: u64) -> Option<u64> {
-        let laps = other.round.checked_sub(self.round)?;
-        laps.checked_mul(slots)?.checked_add(other.index)?.checked_sub(self.index)
-    }
-
-    /// Returns the position `by` slots further on. `by` is at most `slots`.
-    const fn ahead(self, by: u64, slots: u64) -> Self {
-        let index = self.index.wrapping_add(by);
-        if index >= slots {
-            Self { round: self.round.wrapping_add(1), index: index.wrapping_sub(slots) }
-        } else {
-            Self { round: self.round, index }
-        }
     }
 
     const fn value(self) -> u64 {
@@ -164,7 +142,10 @@ impl RingPosition {
     }
 
     const fn next(self, slots: u64) -> Self {
-        self.ahead(1, slots)
+        match self.index.wrapping_add(1) {
+            index if index < slots => Self { round: self.round, index },
+            _ => Self { round: self.round.wrapping_add(1), index: 0 },
+        }
     }
 
     /// Returns `true` if the head moves to this position.
@@ -244,31 +225,17 @@ impl Ring {
         }
     }
 
-    /// Returns the number of free slots behind the oldest.
-    ///
-    /// Slots become free in the order in which they were taken, so the search continues from
-    /// where the last one ended.
+    /// Returns the number of free slots behind the oldest, which is free: slots become free in the
+    /// order in which they were taken.
     fn free_behind(&self, oldest: Oldest, now: u64) -> u64 {
         let is_free =
             |ahead: u64| self.release_ahead(oldest, ahead).is_some_and(|release| release <= now);
-        let slots = oldest.numbers.slots;
-        let known = RingPosition::of_value(self.frontier.0.load(Ordering::Relaxed));
-        let known =
-            oldest.position.distance_to(known, slots).filter(|ahead| (1..=slots).contains(ahead));
-        let first = known.unwrap_or(1);
-        let mut held = first;
-        while held < slots && is_free(held) {
-            if held.wrapping_sub(first) == 2 * STEP {
-                held = first_held(held, slots, is_free);
-                break;
-            }
-            held = held.wrapping_add(1);
+        let (mut free, mut held) = (0, oldest.numbers.slots);
+        while held.saturating_sub(free) > 1 {
+            let middle = free.midpoint(held);
+            if is_free(middle) { free = middle } else { held = middle }
         }
-        // Not at every grant, so that readers keep the cache line for a while.
-        if known.is_none() || held.wrapping_sub(first) >= 2 {
-            self.frontier.0.store(oldest.position.ahead(held, slots).value(), Ordering::Relaxed);
-        }
-        held.wrapping_sub(1)
+        free
     }
 
     /// Evaluates `at` on the slots behind the oldest, none of which can change before that one
@@ -290,20 +257,6 @@ impl Ring {
         let slot = self.slot(index)?.load(Ordering::Acquire);
         (slot & SEALED == 0).then_some(slot >> RELEASE_SHIFT)
     }
-}
-
-/// Returns the first position up to `slots` that is not free, given that `free` is.
-fn first_held(free: u64, slots: u64, is_free: impl Fn(u64) -> bool) -> u64 {
-    let (mut low, mut high) = (free.saturating_add(1), slots);
-    while low < high {
-        let middle = low.midpoint(high);
-        if is_free(middle) {
-            low = middle.saturating_add(1);
-        } else {
-            high = middle;
-        }
-    }
-    low
 }
 
 impl fmt::Debug for Ring {
@@ -340,12 +293,7 @@ impl Ring {
                 return LockFreeVerdict::denied(left_ns);
             }
             if self.take(oldest, taken) {
-                let leftover = Leftover::of(self.free_behind(oldest, now));
-                return LockFreeVerdict::Granted {
-                    start_ns: now_ns,
-                    scheduled_ns: now_ns,
-                    leftover,
-                };
+                return LockFreeVerdict::Granted { start_ns: now_ns, scheduled_ns: now_ns };
             }
             // The next slot is usually free: no need to back off.
         }
@@ -380,12 +328,7 @@ impl Ring {
         let slots = Some(policy.permits()).filter(|&permits| permits <= MAX_SLOTS);
         let slots = slots.map_or(0, u64::next_power_of_two);
         let slots: Vec<AtomicU64> = (0..slots).map(|_| AtomicU64::new(SEALED)).collect();
-        Self {
-            head: Word::sealed(),
-            slots: slots.into(),
-            frontier: Padded(AtomicU64::new(0)),
-            highest: AtomicU64::new(0),
-        }
+        Self { head: Word::sealed(), slots: slots.into(), highest: AtomicU64::new(0) }
     }
 
     /// Takes the log out, with the newest grant's reading.

@@ -1,8 +1,7 @@
-//! The answers of a lock-free form: verdicts, what a grant leaves, and batches.
+//! The answers of a lock-free form: verdicts and batches.
 
 use core::num::NonZeroU64;
 
-use crate::leftover::Leftover;
 use crate::refund::RefundEpoch;
 
 /// A decision of a lock-free form, or its statement that the ledger has to decide.
@@ -17,8 +16,6 @@ pub enum LockFreeVerdict {
         start_ns: u64,
         /// The scheduled time, as in [`Grant`](crate::verdict::Grant::scheduled_ns).
         scheduled_ns: u64,
-        /// The permits that one more try could take at that reading.
-        leftover: Leftover,
     },
     /// Nothing was taken.
     Denied {

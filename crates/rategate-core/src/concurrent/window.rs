@@ -26,9 +26,9 @@
 
 use core::num::NonZeroU64;
 
+use super::LockFreeVerdict;
 use super::sync::back_off;
 use super::word::{SPAN, Word, free_base};
-use super::{Leftover, LockFreeVerdict};
 use crate::window_debt::Count;
 
 /// The lock-free count of a window.
@@ -54,16 +54,11 @@ impl Numbers {
     /// Returns the value behind a grant and the permits left, or the time to the next window.
     /// Returns `None` if the ledger has to decide.
     #[inline]
-    fn decide(
-        self,
-        value: u64,
-        now_ns: u64,
-        permits: u64,
-    ) -> Option<Result<(u64, u64), NonZeroU64>> {
+    fn decide(self, value: u64, now_ns: u64, permits: u64) -> Option<Result<u64, NonZeroU64>> {
         let left_ns = NonZeroU64::new(self.end_ns.saturating_sub(now_ns))?;
         let available = self.permits.checked_sub(permits).filter(|_| permits > 0)?;
         Some(match available.checked_sub(value.wrapping_sub(self.base)) {
-            Some(left) => Ok((value.wrapping_add(permits), left)),
+            Some(_) => Ok(value.wrapping_add(permits)),
             None => Err(left_ns),
         })
     }
@@ -85,10 +80,9 @@ impl Window {
         }
         match numbers.decide(seen.value(), now_ns, permits) {
             None => Some(LockFreeVerdict::Sealed),
-            Some(Ok((value, left))) => self.word.swap(seen, value).then(|| {
+            Some(Ok(value)) => self.word.swap(seen, value).then(|| {
                 let start_ns = now_ns.max(numbers.start_ns);
-                let leftover = Leftover::of(left);
-                LockFreeVerdict::Granted { start_ns, scheduled_ns: start_ns, leftover }
+                LockFreeVerdict::Granted { start_ns, scheduled_ns: start_ns }
             }),
             Some(Err(retry_after_ns)) => {
                 self.word.is_still(seen).then_some(LockFreeVerdict::Denied { retry_after_ns })

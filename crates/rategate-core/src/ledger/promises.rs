@@ -139,7 +139,7 @@ impl Ledger {
                 let limits = self.with_taken(self.started.clone(), 0, all);
                 self.book_up_to(all, limits);
             }
-            return ticket.with_in_flight(self.started.in_flight());
+            return ticket;
         }
         let index = self.promises.partition_point(|promise| promise.taken.start_ns <= start_ns);
         if self.booked.as_ref().is_none_or(|booked| booked.promises != index) {

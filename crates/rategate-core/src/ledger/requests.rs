@@ -38,7 +38,7 @@ impl Ledger {
     pub fn try_acquire(&mut self, now_ns: u64, permits: u64) -> Result<Verdict, ExceedsCapacity> {
         let now_ns = self.clamp(now_ns);
         let Some(permits) = NonZeroU64::new(permits) else {
-            return Ok(Verdict::Granted(self.nothing(now_ns)));
+            return Ok(Verdict::Granted(Self::nothing(now_ns)));
         };
         self.end_holds(now_ns);
         Ok(match self.judge(now_ns, permits)? {
@@ -63,9 +63,9 @@ impl Ledger {
         self.end_holds(now_ns);
         let Some(room) = self.room_in_share(now_ns, share) else { return Ok(None) };
         let Some(over) = NonZeroU64::new(permits).filter(|_| permits > room) else {
-            let mut verdict = self.try_acquire(now_ns, permits)?;
-            if let Verdict::Granted(grant) = &mut verdict {
-                grant.ticket.fills_share = permits == room;
+            let verdict = self.try_acquire(now_ns, permits)?;
+            if permits == room && matches!(verdict, Verdict::Granted(_)) {
+                self.started.fill_share();
             }
             return Ok(Some(verdict));
         };
@@ -91,7 +91,7 @@ impl Ledger {
     ) -> Result<Verdict, ExceedsCapacity> {
         let now_ns = self.clamp(now_ns);
         let Some(permits) = NonZeroU64::new(permits) else {
-            return Ok(Verdict::Granted(self.nothing(now_ns)));
+            return Ok(Verdict::Granted(Self::nothing(now_ns)));
         };
         self.end_holds(now_ns);
         let opening = match self.opening(now_ns, permits) {
@@ -275,16 +275,14 @@ impl Ledger {
             promised_ns: start_ns,
             scheduled_ns: opening.scheduled_ns.unwrap_or(now_ns),
             permits: permits.get(),
-            remaining: self.remaining(now_ns),
             ticket,
         }
     }
 
     /// Returns a grant of zero permits: it starts at once, and cannot be cancelled.
-    pub(crate) fn nothing(&self, now_ns: u64) -> Grant {
+    pub(crate) const fn nothing(now_ns: u64) -> Grant {
         let ticket = Ticket::booked(now_ns, now_ns, RefundEpoch::UNKNOWN);
-        let remaining = self.remaining(now_ns);
         let (start_ns, promised_ns, scheduled_ns) = (now_ns, now_ns, now_ns);
-        Grant { start_ns, promised_ns, scheduled_ns, permits: 0, remaining, ticket }
+        Grant { start_ns, promised_ns, scheduled_ns, permits: 0, ticket }
     }
 }

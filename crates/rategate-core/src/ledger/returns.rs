@@ -304,12 +304,12 @@ impl Ledger {
     pub fn release_with_outcome(
         &mut self,
         now_ns: u64,
-        grant: &Grant,
+        start_ns: u64,
         permits: u64,
         outcome: Outcome,
     ) -> bool {
         self.pass_to(now_ns);
-        let ended = Ended::of(grant, permits, outcome, self.latest_ns);
+        let ended = Ended { start_ns, now_ns: self.latest_ns, permits, outcome };
         let counts = self.started.release_with_outcome(ended);
         self.forget_booked_if(counts)
     }

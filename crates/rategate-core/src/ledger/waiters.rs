@@ -192,7 +192,6 @@ impl Ledger {
             promised_ns: promised_ns.min(now_ns),
             scheduled_ns: opening.scheduled_ns.unwrap_or(requested_ns),
             permits: permits.get(),
-            remaining: self.remaining(now_ns),
             ticket,
         })
     }

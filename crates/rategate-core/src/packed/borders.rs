@@ -15,7 +15,6 @@ use core::num::NonZeroU64;
 use super::{MIN_VALIDITY_NS, VALUE_BITS};
 use crate::calendar::{Calendar, State};
 use crate::debt::{Charged, Debt};
-use crate::leftover::Leftover;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -113,12 +112,12 @@ impl Borders {
         value: u64,
         now_ns: u64,
         permits: u64,
-    ) -> Option<Result<(u64, Leftover), NonZeroU64>> {
+    ) -> Option<Result<u64, NonZeroU64>> {
         let available = self.permits.checked_sub(permits).filter(|_| permits > 0)?;
         let wait_ns = NonZeroU64::new(self.fresh_in_ns(value, now_ns))?;
         let used = self.count(value, now_ns).used;
         Some(match available.checked_sub(used) {
-            Some(left) => Ok((value.wrapping_add(permits), Leftover::of(left))),
+            Some(_) => Ok(value.wrapping_add(permits)),
             None => Err(wait_ns),
         })
     }

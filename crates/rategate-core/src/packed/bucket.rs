@@ -21,7 +21,6 @@ use super::{MIN_VALIDITY_NS, VALUE_BITS};
 use crate::debt::{Charged, Debt};
 use crate::exact::Exact;
 use crate::gcra::{Gcra, State};
-use crate::leftover::Leftover;
 use crate::policy::Policy;
 use crate::rate::Kind;
 
@@ -106,8 +105,7 @@ impl Bucket {
         }
     }
 
-    /// Returns the value behind a grant of `permits` and the leftover, or the wait until the same
-    /// try passes.
+    /// Returns the value behind a grant of `permits`, or the wait until the same try passes.
     ///
     /// Returns `None` for zero permits, and for more than could ever pass.
     #[inline]
@@ -116,18 +114,14 @@ impl Bucket {
         value: u64,
         now_ns: u64,
         permits: u64,
-    ) -> Option<Result<(u64, Leftover), NonZeroU64>> {
+    ) -> Option<Result<u64, NonZeroU64>> {
         let Some(cost) = permits.checked_mul(self.parts_per_permit) else { return None };
         if cost > self.burst || permits == 0 {
             return None;
         }
         let used = self.ahead(value, now_ns).wrapping_add(cost);
         match NonZeroU64::new(used.saturating_sub(self.burst)) {
-            None => {
-                let value = self.full_at(now_ns).wrapping_add(used) & MASK;
-                let leftover = self.burst.wrapping_sub(used);
-                Some(Ok((value, Leftover::in_parts(leftover, self.parts_per_permit))))
-            }
+            None => Some(Ok(self.full_at(now_ns).wrapping_add(used) & MASK)),
             Some(missing) => Some(Err(self.ns_of(missing))),
         }
     }

@@ -18,7 +18,6 @@ use core::num::NonZeroU64;
 use super::{MIN_VALIDITY_NS, VALUE_BITS};
 use crate::debt::{Charged, Debt};
 use crate::fixed_window::{self, Anchor, FixedWindow};
-use crate::leftover::Leftover;
 use crate::sliding_log::{self, SlidingLog};
 
 /// The numbers of a limit that counts in cells.
@@ -175,7 +174,7 @@ impl Cells {
         value: u64,
         now_ns: u64,
         permits: u64,
-    ) -> Option<Result<(u64, Leftover), NonZeroU64>> {
+    ) -> Option<Result<u64, NonZeroU64>> {
         let available = self.permits.checked_sub(permits).filter(|_| permits > 0)?;
         let now = self.number_at(now_ns);
         let cell = self.cell(value, now);
@@ -187,8 +186,7 @@ impl Cells {
             Some(_) if now > cell.number => return None,
             Some(_) => Cell { used: cell.used.wrapping_add(permits), ..cell },
         };
-        let leftover = Leftover::of(self.permits.wrapping_sub(next.used));
-        Some(Ok((self.value(next), leftover)))
+        Some(Ok(self.value(next)))
     }
 
     /// Returns the value behind a charge, and its outcome, if the count fits. A debt that later

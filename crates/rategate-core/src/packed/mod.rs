@@ -27,8 +27,8 @@
 //!
 //! let numbers = AnyPolicy::from(Gcra::per_second(3).burst(2)).packed().unwrap();
 //! let fresh = numbers.full_at(1_000);
-//! let (used, leftover) = numbers.decide(fresh, 1_000, 2).unwrap().unwrap();
-//! assert_eq!(leftover.permits(), 0);
+//! let used = numbers.decide(fresh, 1_000, 2).unwrap().unwrap();
+//! assert_eq!(numbers.remaining(used, 1_000), 0);
 //! let retry_after_ns = numbers.decide(used, 1_000, 1).unwrap().unwrap_err();
 //! assert_eq!(retry_after_ns.get(), 333_333_334);
 //! # Ok::<(), Box<dyn core::error::Error>>(())
@@ -45,7 +45,6 @@ use self::bucket::Bucket;
 use self::cells::Cells;
 use crate::any_policy::{AnyPolicy, Member};
 use crate::debt::{Charged, Debt};
-use crate::leftover::Leftover;
 
 /// The number of bits of a value.
 pub const VALUE_BITS: u32 = 57;
@@ -153,19 +152,14 @@ impl Packed {
         now_ns.checked_add(left_ns).map(|_| left_ns)
     }
 
-    /// Decides about `permits`. Returns the value behind a grant and the leftover, or the wait
-    /// until the same try passes.
+    /// Decides about `permits`. Returns the value behind a grant, or the wait until the same try
+    /// passes.
     ///
     /// Returns `None` for zero permits, for more than could ever pass, and where the value behind
     /// the grant would not fit.
     #[inline]
     #[must_use]
-    pub fn decide(
-        self,
-        value: u64,
-        now_ns: u64,
-        permits: u64,
-    ) -> Option<Result<(u64, Leftover), NonZeroU64>> {
+    pub fn decide(self, value: u64, now_ns: u64, permits: u64) -> Option<Result<u64, NonZeroU64>> {
         match self.0 {
             Form::Bucket(bucket) => bucket.decide(value, now_ns, permits),
             Form::Cells(cells) => cells.decide(value, now_ns, permits),

@@ -303,7 +303,7 @@ impl<W> Queue<W> {
         let Request { permits, max_wait_ns, .. } = request;
         let Some(permits) = NonZeroU64::new(permits) else {
             // No waiter is in the way of a request for nothing.
-            return Ok(Joined::Granted(limit.nothing(now_ns)));
+            return Ok(Joined::Granted(Ledger::nothing(now_ns)));
         };
         if max_wait_ns.is_some() {
             self.book_all(limit, wakes);

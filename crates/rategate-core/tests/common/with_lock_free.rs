@@ -10,6 +10,7 @@ use rategate_core::concurrent::{Fast, LockFreeVerdict};
 use rategate_core::debt::{Charged, Debt};
 use rategate_core::error::{CountsInFlight, ExceedsCapacity};
 use rategate_core::ledger::Ledger;
+use rategate_core::refund::RefundEpoch;
 use rategate_core::verdict::{Denial, Grant, Ticket, Verdict};
 
 #[derive(Debug)]
@@ -123,16 +124,13 @@ impl WithLockFree {
     fn by_lock_free(&mut self, now_ns: u64, permits: u64) -> Option<Verdict> {
         self.latest_ns = self.latest_ns.max(now_ns);
         let verdict = match self.lock_free.try_acquire(|| self.latest_ns, permits) {
-            LockFreeVerdict::Granted { start_ns, scheduled_ns, leftover } => {
-                Verdict::Granted(Grant {
-                    start_ns,
-                    promised_ns: start_ns,
-                    scheduled_ns,
-                    permits,
-                    remaining: leftover.permits(),
-                    ticket: leftover.ticket(start_ns),
-                })
-            }
+            LockFreeVerdict::Granted { start_ns, scheduled_ns } => Verdict::Granted(Grant {
+                start_ns,
+                promised_ns: start_ns,
+                scheduled_ns,
+                permits,
+                ticket: Ticket::booked(start_ns, 0, RefundEpoch::UNKNOWN),
+            }),
             LockFreeVerdict::Denied { retry_after_ns } => {
                 Verdict::Denied(Denial { retry_after_ns: Some(retry_after_ns) })
             }

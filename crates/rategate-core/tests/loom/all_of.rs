@@ -37,7 +37,7 @@ use Act::{Change, Credit, LockedSection, Peek, Remaining, Try};
 /// The result of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Observed {
-    Granted { start_ns: u64, remaining: u64 },
+    Granted { start_ns: u64 },
     Denied { retry_ns: u64 },
     Wait { wait_ns: u64 },
     Left { permits: u64 },
@@ -127,9 +127,7 @@ impl Shared {
 
     fn tried(&self, at_ns: u64, permits: u64) -> Option<Observed> {
         match self.lock_free.try_acquire(|| at_ns, permits) {
-            LockFreeVerdict::Granted { start_ns, leftover, .. } => {
-                Some(Observed::Granted { start_ns, remaining: leftover.permits() })
-            }
+            LockFreeVerdict::Granted { start_ns, .. } => Some(Observed::Granted { start_ns }),
             LockFreeVerdict::Denied { retry_after_ns } => {
                 Some(Observed::Denied { retry_ns: retry_after_ns.get() })
             }
@@ -153,9 +151,7 @@ fn at_ns(act: Act) -> u64 {
 fn requested(limit: &mut Ledger, act: Act) -> Observed {
     match act {
         Try(at_ns, permits) => match limit.try_acquire(at_ns, permits).unwrap() {
-            Verdict::Granted(Grant { start_ns, remaining, .. }) => {
-                Observed::Granted { start_ns, remaining }
-            }
+            Verdict::Granted(Grant { start_ns, .. }) => Observed::Granted { start_ns },
             Verdict::Denied(Denial { retry_after_ns }) => {
                 Observed::Denied { retry_ns: retry_after_ns.unwrap().get() }
             }

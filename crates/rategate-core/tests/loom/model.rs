@@ -47,7 +47,6 @@ pub(crate) enum Observed {
     Granted {
         start_ns: u64,
         scheduled_ns: u64,
-        remaining: u64,
     },
     Denied {
         retry_ns: u64,
@@ -301,8 +300,8 @@ impl Shared {
 
     fn tried(&self, at_ns: u64, permits: u64) -> Option<Observed> {
         match self.lock_free.try_acquire(|| self.read(at_ns), permits) {
-            LockFreeVerdict::Granted { start_ns, scheduled_ns, leftover } => {
-                Some(Observed::Granted { start_ns, scheduled_ns, remaining: leftover.permits() })
+            LockFreeVerdict::Granted { start_ns, scheduled_ns } => {
+                Some(Observed::Granted { start_ns, scheduled_ns })
             }
             LockFreeVerdict::Denied { retry_after_ns } => {
                 Some(Observed::Denied { retry_ns: retry_after_ns.get() })
@@ -330,11 +329,9 @@ impl Shared {
             }
             Act::Remaining(_) => Observed::Left { permits: ledger.remaining(at_ns) },
             Act::Try(_) | Act::TryMany(..) => match ledger.try_acquire(at_ns, permits).unwrap() {
-                Verdict::Granted(grant) => Observed::Granted {
-                    start_ns: grant.start_ns,
-                    scheduled_ns: grant.scheduled_ns,
-                    remaining: grant.remaining,
-                },
+                Verdict::Granted(grant) => {
+                    Observed::Granted { start_ns: grant.start_ns, scheduled_ns: grant.scheduled_ns }
+                }
                 Verdict::Denied(denial) => {
                     Observed::Denied { retry_ns: denial.retry_after_ns.unwrap().get() }
                 }

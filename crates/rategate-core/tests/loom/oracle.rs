@@ -51,16 +51,15 @@ pub(crate) struct Plain {
     readings_ns: Vec<u64>,
 }
 
-/// Returns `true` if a start may be reported by another thread's reading, with the leftover by
-/// that.
+/// Returns `true` if a start may be reported by another thread's reading.
 fn is_cached(limit: &Member) -> bool {
     matches!(limit, Member::TwoTimeline(policy, _)
         if **policy == TwoTimeline::new(policy.rate(), Mode::Average, None))
 }
 
 impl Plain {
-    fn grants(&mut self, event: &Event, observed: (u64, u64, u64), now_ns: u64) -> bool {
-        let (start_ns, scheduled_ns, remaining) = observed;
+    fn grants(&mut self, event: &Event, observed: (u64, u64), now_ns: u64) -> bool {
+        let (start_ns, scheduled_ns) = observed;
         let permits = NonZeroU64::new(event.permits).unwrap();
         let is_cached = is_cached(&self.limit) && !event.locked;
         let is_read = start_ns == now_ns || (is_cached && self.readings_ns.contains(&start_ns));
@@ -72,7 +71,7 @@ impl Plain {
             return false;
         }
         self.limit.take(Taken { from_ns: start_ns, start_ns, permits });
-        is_cached || self.limit.remaining(start_ns) == remaining
+        true
     }
 
     /// Takes permits at `start_ns`, if they may start then.
@@ -110,8 +109,8 @@ impl Oracle for Plain {
             self.locked_ns = now_ns;
         }
         match event.observed {
-            Observed::Granted { start_ns, scheduled_ns, remaining } => {
-                self.grants(event, (start_ns, scheduled_ns, remaining), now_ns)
+            Observed::Granted { start_ns, scheduled_ns } => {
+                self.grants(event, (start_ns, scheduled_ns), now_ns)
             }
             Observed::Denied { retry_ns } => {
                 retry_ns > 0 && self.wait_ns(now_ns, event.permits) == Some(retry_ns)
@@ -166,8 +165,7 @@ impl Oracle for Batches {
                 let Member::Gcra(bucket, state) = &mut self.real.limit else { return false };
                 bucket.refund(state, back) == permits
             }
-            // The real bucket has less left, so both grant. The leftover and a denial are the
-            // real one's.
+            // The real bucket has less left, so both grant. A denial is the real one's.
             Observed::Granted { start_ns, .. } => {
                 self.real.explains(event) && self.used.take(start_ns, event.permits)
             }

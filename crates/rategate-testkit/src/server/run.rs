@@ -50,8 +50,6 @@ enum Event {
 struct Call {
     client: usize,
     start_ns: u64,
-    in_flight: u32,
-    fills_share: bool,
     work_ns: u64,
     is_refused: bool,
     is_over: bool,
@@ -206,8 +204,10 @@ impl<C: Controller> World<'_, C> {
             return;
         }
         limit.in_flight += 1;
-        let fills_share = !share.is_whole() && u64::from(limit.in_flight) == in_share;
-        let (in_flight, call) = (limit.in_flight, self.calls.len());
+        if !share.is_whole() && u64::from(limit.in_flight) == in_share {
+            limit.controller.fill_share(limit.in_flight);
+        }
+        let call = self.calls.len();
         self.count(client, |measured| measured.sent += 1);
         let slowness = u128::from(self.server().slowness.between(self.now_ns));
         let work_ns = u128::from(work_ns).saturating_mul(slowness) / 1_000;
@@ -217,9 +217,7 @@ impl<C: Controller> World<'_, C> {
         let is_busy = is_paused || self.busy >= self.server().workers.at(self.now_ns);
         let is_refused = is_full && is_busy;
         let (start_ns, is_over) = (self.now_ns, false);
-        let call_of =
-            Call { client, start_ns, in_flight, fills_share, work_ns, is_refused, is_over };
-        self.calls.push(call_of);
+        self.calls.push(Call { client, start_ns, work_ns, is_refused, is_over });
         let deadline_ns = self.now_ns.saturating_add(self.server().deadline_ns);
         self.cause(deadline_ns, Event::GiveUp { call });
         if is_refused { self.reply(call) } else { self.queue.push_back(call) }
@@ -264,9 +262,9 @@ impl<C: Controller> World<'_, C> {
         let (client, is_refused) = (call.client, call.is_refused);
         let is_dropped = is_late || is_refused;
         let outcome = if is_dropped { Outcome::Dropped } else { Outcome::Served };
-        let (start_ns, end_ns, in_flight) = (call.start_ns, self.now_ns, call.in_flight);
-        let fills_share = call.fills_share;
-        let sample = Sample { start_ns, end_ns, in_flight, fills_share, outcome };
+        let (start_ns, end_ns) = (call.start_ns, self.now_ns);
+        let in_flight = self.callers[self.callers[client].limit].in_flight;
+        let sample = Sample { start_ns, end_ns, in_flight, outcome };
         let latency_ns = end_ns.saturating_sub(start_ns);
         self.count(client, |measured| {
             if is_refused {

@@ -6,11 +6,9 @@ use std::time::Duration;
 use rategate::error::KeyedError;
 use rategate::{Clock, Decision, Keyed, Limiter};
 
-use super::limiter::RequestLimiter;
+use super::limiter::{RequestLimiter, held_for};
 use super::taken::Known;
-use super::{
-    Answer, Gate, Limit, LimitRequest, Pass, PassedRequest, PendingOutcome, decide, refused,
-};
+use super::{Answer, Gate, Limit, LimitRequest, Pass, PendingOutcome, decide, refused};
 use crate::headers::Numbers;
 use crate::key::Key;
 use crate::refusal::Reason;
@@ -84,7 +82,7 @@ where
                 // There is no memory for a hold, so this request cannot be refunded.
                 Err(KeyedError::TableFull) => {}
                 held => {
-                    return Ok(held.map_err(reason)?.map(|hold| PassedRequest::of_hold(hold, ())));
+                    return Ok(held.map_err(reason)?.map(|hold| Some(held_for(hold, ()))));
                 }
             }
         }
@@ -96,7 +94,7 @@ where
             // The policy became one of operations in flight just now, and nothing would end this.
             let _ = self.keyed.release(&self.key, grant.permits());
         }
-        Ok(Ok(PassedRequest::of_grant(&grant)))
+        Ok(Ok(None))
     }
 
     fn peek(&self, permits: u64) -> Option<Duration> {

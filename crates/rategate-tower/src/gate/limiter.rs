@@ -4,13 +4,10 @@ use std::time::Duration;
 
 use rategate::charge::Hold;
 use rategate::error::ShareError;
-use rategate::{AsyncLimiter, Clock, Decision, Grant, Limiter, Permit, TryAcquireError};
+use rategate::{AsyncLimiter, Clock, Decision, Limiter, Permit, TryAcquireError};
 
 use super::taken::{CachedInFlight, Known, Taken, cancel_hold, in_flight};
-use super::{
-    Answer, Gate, Limit, LimitRequest, Outcome, Pass, PassedRequest, PendingOutcome, decide,
-    waited_for,
-};
+use super::{Answer, Gate, Limit, LimitRequest, Outcome, Pass, PendingOutcome, decide, waited_for};
 use crate::headers::Numbers;
 use crate::refusal::Reason;
 
@@ -71,19 +68,19 @@ where
                     ShareError::NothingInFlight => Reason::NoShares,
                     _ => Reason::Closed,
                 })?;
-            return Ok(permit.map(|permit| self.held(permit)));
+            return Ok(permit.map(|permit| Some(self.held(permit))));
         }
         if self.known.counts_in_flight(self.limiter) {
             let permit = self.limiter.try_permit(limit_request.cost).map_err(refusal)?;
-            return Ok(permit.map(|permit| self.held(permit)));
+            return Ok(permit.map(|permit| Some(self.held(permit))));
         }
         if limit_request.may_return {
             let hold = self.limiter.try_hold(limit_request.cost, Duration::MAX);
             let known = self.known.clone();
-            return Ok(hold.map_err(refusal)?.map(|hold| PassedRequest::of_hold(hold, known)));
+            return Ok(hold.map_err(refusal)?.map(|hold| Some(held_for(hold, known))));
         }
         Ok(match self.limiter.try_acquire(limit_request.cost).map_err(refusal)? {
-            Decision::Granted(grant) => Ok(PassedRequest::of_grant(&grant)),
+            Decision::Granted(_) => Ok(None),
             Decision::Denied(denial) => Err(denial),
         })
     }
@@ -114,24 +111,18 @@ where
     K: Known,
 {
     /// Returns a permit in flight as the request's passage.
-    fn held(&self, permit: Permit<C>) -> PassedRequest {
-        let remaining = Some(permit.grant().remaining());
-        PassedRequest { remaining, taken: Some(in_flight(permit, self.known.clone())) }
+    fn held(&self, permit: Permit<C>) -> Taken {
+        in_flight(permit, self.known.clone())
     }
 }
 
-impl PassedRequest {
-    pub(super) const fn of_grant(grant: &Grant) -> Self {
-        Self { remaining: Some(grant.remaining()), taken: None }
-    }
-
-    pub(super) fn of_hold<C, K>(hold: Hold<C>, known: K) -> Self
-    where
-        C: Clock + 'static,
-        K: Send + 'static,
-    {
-        Self { remaining: None, taken: Some(Taken::Charged(cancel_hold(hold, known))) }
-    }
+/// Returns a hold as what may come back after a request.
+pub(super) fn held_for<C, K>(hold: Hold<C>, known: K) -> Taken
+where
+    C: Clock + 'static,
+    K: Send + 'static,
+{
+    Taken::Charged(cancel_hold(hold, known))
 }
 
 /// A waiting request. It drops the limiter before `known`, which is about it.
@@ -150,13 +141,13 @@ where
         let LimitRequest { cost, may_return, .. } = limit_request;
         let waited = if self.known.counts_in_flight(limit.limiter) {
             let permit = self.async_limiter.permit_within(cost, max_wait).await;
-            permit.map(|permit| limit.held(permit))
+            permit.map(|permit| Some(limit.held(permit)))
         } else if may_return {
             let hold = self.async_limiter.hold_within(cost, Duration::MAX, max_wait).await;
-            hold.map(|hold| PassedRequest::of_hold(hold, self.known.clone()))
+            hold.map(|hold| Some(held_for(hold, self.known.clone())))
         } else {
             let grant = self.async_limiter.acquire_within(cost, max_wait).await;
-            grant.map(|grant| PassedRequest::of_grant(&grant))
+            grant.map(|_| None)
         };
         waited_for(&limit, limit_request, waited)
     }

@@ -99,15 +99,9 @@ pub(crate) trait Gate: Send + Sync {
     }
 }
 
-/// A request that passes: what is left after it, if that is known, and the permits that may still
-/// be refunded or released.
-struct PassedRequest {
-    remaining: Option<u64>,
-    taken: Option<Taken>,
-}
-
-/// The decision of a limit. The outer error is the reason why there is none.
-type Answer = Result<Result<PassedRequest, Denial>, Reason>;
+/// The decision of a limit: the permits that may still come back after the request, if any may.
+/// The outer error is the reason why there is none.
+type Answer = Result<Result<Option<Taken>, Denial>, Reason>;
 
 /// The limit of one request.
 trait Limit {
@@ -146,10 +140,10 @@ fn decide(limit: &impl Limit, limit_request: LimitRequest) -> Pass {
 fn waited_for(
     limit: &impl Limit,
     limit_request: LimitRequest,
-    waited: Result<PassedRequest, AcquireError>,
+    waited: Result<Option<Taken>, AcquireError>,
 ) -> Outcome {
     match waited {
-        Ok(passed_request) => passed(limit, limit_request, passed_request),
+        Ok(taken) => passed(limit, limit_request, taken),
         // The time until the queue is short enough, not until it is empty.
         Err(AcquireError::TooLong(late)) => {
             over_limit(limit, limit_request, Some(late.retry_after()))
@@ -163,17 +157,13 @@ fn waited_for(
     }
 }
 
-fn passed(
-    limit: &impl Limit,
-    limit_request: LimitRequest,
-    passed_request: PassedRequest,
-) -> Outcome {
+fn passed(limit: &impl Limit, limit_request: LimitRequest, taken: Option<Taken>) -> Outcome {
     let key_status = limit_request.reports_status.then(|| {
         // A full bucket never holds more, so there is no time until one more permit.
-        let remaining = passed_request.remaining.unwrap_or_else(|| limit.remaining());
+        let remaining = limit.remaining();
         KeyStatus::new(limit_request, remaining, limit.peek(remaining.saturating_add(1)))
     });
-    Outcome::Passed(key_status, passed_request.taken)
+    Outcome::Passed(key_status, taken)
 }
 
 fn over_limit(

@@ -25,7 +25,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rategate_core::any_policy::AnyPolicy;
-use rategate_core::concurrent::Leftover;
 
 pub use self::capacity::{Capacity, DEFAULT_BYTES, DEFAULT_KEYS, MAX_KEYS, Overflow};
 pub use self::joint::{Acquisition, JointDecision, try_all};
@@ -317,8 +316,7 @@ impl<K: Key + ?Sized, C: Clock + Clone> Keyed<K, C> {
     fn take_none(&self, location: &KeyLocation<K::Id>) -> Result<(Decision, Status), KeyedError> {
         let now_ns = self.table.clock.now_ns();
         let status = self.table.status(location, now_ns)?;
-        let leftover = Leftover::of(status.remaining);
-        Ok((Decision::Granted(Grant::at(now_ns, now_ns, 0, leftover)), status))
+        Ok((Decision::Granted(Grant::at(now_ns, now_ns, 0)), status))
     }
 
     /// Takes permits for many keys, each on its own, in their order.
@@ -472,7 +470,8 @@ impl<K: Key + ?Sized, C: Clock + Clone> Keyed<K, C> {
     ) {
         let Some((stats, limit)) = self.table.stats_of(location.tier) else { return };
         let Ok(decision) = decision else { return };
-        let outcome = Outcome::of(decision, limit);
+        let remaining = || self.table.remaining(location).unwrap_or(0);
+        let outcome = Outcome::of(decision, remaining, limit);
         match &self.name {
             Some(name_of) => stats.observe_named(location.id, permits, outcome, || name_of(key)),
             None => stats.observe(location.id, permits, outcome),

@@ -2,6 +2,7 @@
 
 use rategate_core::adaptive::Outcome;
 use rategate_core::debt::{Charged, Debt};
+use rategate_core::span::whole_ns;
 
 use super::Keyed;
 use super::key::Key;
@@ -143,8 +144,8 @@ impl<K: Key + ?Sized, C: Clock + Clone> Keyed<K, C> {
         self.table.on_flight(
             &self.location(key),
             |limit, now_ns| {
-                let (granted, permits) = (grant.as_granted(), grant.permits());
-                limit.release_with_outcome(now_ns, &granted, permits, outcome)
+                let start_ns = whole_ns(grant.released_at());
+                limit.release_with_outcome(now_ns, start_ns, grant.permits(), outcome)
             },
             release,
         )

@@ -40,7 +40,6 @@ mod locked;
 use std::iter::once;
 use std::num::NonZeroU64;
 
-use rategate_core::concurrent::Leftover;
 use rategate_core::debt::{Charged, Debt};
 use rategate_core::packed::{Packed, VALUE_BITS};
 
@@ -148,7 +147,7 @@ pub(super) enum Found {
 /// The result of a try without a lock.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SlotDecision<T> {
-    Granted(u64, Leftover, T),
+    Granted(u64, T),
     Denied(NonZeroU64, T),
     /// The key is unknown, and if the table is full, this shard has no capacity for it.
     KeyAbsent,
@@ -366,11 +365,11 @@ impl Slots {
             }
             match version.numbers.decide(seen.value(), now_ns, permits) {
                 None => return SlotDecision::Unknown,
-                Some(Ok((value, leftover))) => {
+                Some(Ok(value)) => {
                     if self.swap(at, seen, Seen::of(value, seen.version()).0) {
                         let info = visit(version.numbers, value, now_ns);
                         let start_ns = version.numbers.start_ns(value, now_ns);
-                        return SlotDecision::Granted(start_ns, leftover, info);
+                        return SlotDecision::Granted(start_ns, info);
                     }
                 }
                 Some(Err(retry_after_ns)) => {

@@ -167,8 +167,8 @@ impl<I: Id, C: Clock + Clone> Table<I, C> {
             let home = slots.home(location.shard, location.hash);
             let tier = tier_word(location.tier);
             match slots.try_acquire(home, location.id, tier, read_ns, permits, B::of_value) {
-                SlotDecision::Granted(now_ns, leftover, projection) => {
-                    let grant = Grant::at(now_ns, now_ns, permits, leftover);
+                SlotDecision::Granted(now_ns, projection) => {
+                    let grant = Grant::at(now_ns, now_ns, permits);
                     return Ok(projection.with(Decision::Granted(grant)));
                 }
                 SlotDecision::Denied(retry_after_ns, projection) => {

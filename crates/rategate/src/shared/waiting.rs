@@ -29,11 +29,11 @@ impl<C: Clock> Shared<C> {
             self.clock.now_ns()
         };
         let answer = self.growing_lock_free.current().try_acquire(read_ns, permits);
-        let LockFreeVerdict::Granted { start_ns, scheduled_ns, leftover } = answer else {
+        let LockFreeVerdict::Granted { start_ns, scheduled_ns } = answer else {
             return None;
         };
         // A caller that would wait needs its lateness, which an earlier reading would misstate.
-        let grant = Grant::at(start_ns, scheduled_ns, permits, leftover);
+        let grant = Grant::at(start_ns, scheduled_ns, permits);
         Some(if was_read.get() { grant } else { grant.starting(self.clock.now_ns()) })
     }
 
@@ -47,11 +47,8 @@ impl<C: Clock> Shared<C> {
         precision: Precision,
         abort: Option<&CancelToken>,
     ) -> Result<Grant, AcquireError> {
-        let Some(stats) = self.stats() else {
-            return self.wait_uncounted(request, precision, abort, None);
-        };
         let ended = self.wait_uncounted(request, precision, abort, None);
-        stats.record_wait(request.permits, &ended);
+        self.record_wait(request.permits, &ended);
         ended
     }
 
@@ -225,10 +222,8 @@ impl<C: Clock> Shared<C> {
         max_wait_ns: Option<u64>,
     ) -> Result<Promise, AcquireError> {
         let promised = self.promise_uncounted(permits, max_wait_ns);
-        if let Some(stats) = self.stats() {
-            let granted = promised.as_ref().map(|promise| Grant::as_promised(&promise.grant));
-            stats.record_wait(permits, &granted.map_err(|&error| error));
-        }
+        let granted = promised.as_ref().map(|promise| Grant::as_promised(&promise.grant));
+        self.record_wait(permits, &granted.map_err(|&error| error));
         promised
     }
 

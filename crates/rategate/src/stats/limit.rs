@@ -61,15 +61,25 @@ impl LimitStats {
     }
 
     /// Records the decision on a try. Errors, such as a closed limit, are not counted.
-    pub(crate) fn record_try(&self, permits: u64, decided: &Result<Decision, TryAcquireError>) {
+    pub(crate) fn record_try(
+        &self,
+        permits: u64,
+        decided: &Result<Decision, TryAcquireError>,
+        remaining: impl FnOnce() -> u64,
+    ) {
         if let Ok(decision) = decided {
-            self.observe(permits, Outcome::of(decision, self.limit()));
+            self.observe(permits, Outcome::of(decision, remaining, self.limit()));
         }
     }
 
     /// Records the end of a wait.
-    pub(crate) fn record_wait(&self, permits: u64, ended: &Result<Grant, AcquireError>) {
-        if let Some(outcome) = Outcome::of_wait(ended, self.limit()) {
+    pub(crate) fn record_wait(
+        &self,
+        permits: u64,
+        ended: &Result<Grant, AcquireError>,
+        remaining: impl FnOnce() -> u64,
+    ) {
+        if let Some(outcome) = Outcome::of_wait(ended, remaining, self.limit()) {
             self.observe(permits, outcome);
         }
     }

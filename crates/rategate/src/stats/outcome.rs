@@ -26,6 +26,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// Returns the outcome of a try under a limit that grants at most `limit` permits at once.
+    /// `remaining` is called after a grant, and returns what it has left.
     ///
     /// ```
     /// use std::time::Duration;
@@ -34,16 +35,17 @@ impl Outcome {
     ///
     /// let log = SlidingLog::new(20, Duration::from_secs(1));
     /// let limiter = Limiter::with_clock(log, ManualClock::new());
-    /// let outcome = |decision| Outcome::of(&decision, 20);
+    /// let remaining = || limiter.remaining().unwrap_or(0);
+    /// let outcome = |decision| Outcome::of(&decision, remaining, 20);
     /// assert_eq!(outcome(limiter.try_acquire(18)?), Outcome::Granted { is_near: false });
     /// assert_eq!(outcome(limiter.try_acquire(1)?), Outcome::Granted { is_near: true });
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
     #[must_use]
-    pub fn of(decision: &Decision, limit: u64) -> Self {
+    pub fn of(decision: &Decision, remaining: impl FnOnce() -> u64, limit: u64) -> Self {
         match decision {
-            Decision::Granted(grant) => Self::of_grant(grant, limit),
+            Decision::Granted(_) => Self::granted(remaining(), limit),
             Decision::Denied(denial) => Self::Denied { retry_after: denial.retry_after() },
         }
     }
@@ -52,18 +54,17 @@ impl Outcome {
     #[inline]
     #[must_use]
     pub const fn granted(remaining: u64, limit: u64) -> Self {
-        Self::Granted { is_near: remaining < first_far(limit) }
-    }
-
-    #[inline]
-    fn of_grant(grant: &Grant, limit: u64) -> Self {
-        Self::Granted { is_near: grant.leaves_less_than(first_far(limit)) }
+        Self::Granted { is_near: remaining < limit.div_ceil(NEAR_FRACTION) }
     }
 
     /// Returns the outcome of a wait, or `None` if the limit had no part in its end.
-    pub(crate) fn of_wait(ended: &Result<Grant, AcquireError>, limit: u64) -> Option<Self> {
+    pub(crate) fn of_wait(
+        ended: &Result<Grant, AcquireError>,
+        remaining: impl FnOnce() -> u64,
+        limit: u64,
+    ) -> Option<Self> {
         let retry_after = match ended {
-            Ok(grant) => return Some(Self::of_grant(grant, limit)),
+            Ok(_) => return Some(Self::granted(remaining(), limit)),
             Err(AcquireError::TooLong(too_long)) => {
                 Some(too_long.retry_after()).filter(|wait| !wait.is_zero())
             }
@@ -80,10 +81,4 @@ impl Outcome {
         };
         Some(Self::Denied { retry_after })
     }
-}
-
-/// Returns the fewest permits that are not near: `limit / 10` in exact numbers, rounded up.
-#[inline]
-const fn first_far(limit: u64) -> u64 {
-    limit.div_ceil(NEAR_FRACTION)
 }

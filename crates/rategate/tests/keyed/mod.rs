@@ -37,7 +37,7 @@ fn table<K: Key + ?Sized>(
 
 fn outcome(decision: Decision) -> (bool, u64) {
     match decision {
-        Decision::Granted(grant) => (true, grant.remaining()),
+        Decision::Granted(_) => (true, 0),
         Decision::Denied(denial) => (false, denial.retry_after().map_or(0, ns)),
     }
 }

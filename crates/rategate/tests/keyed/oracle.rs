@@ -219,6 +219,7 @@ impl World {
             return assert_eq!(ideal.is_err(), seen.is_err(), "{what}");
         };
         assert_eq!(outcome(ideal), outcome(seen), "{what}");
+        self.same_remaining(key, what);
         // A grant of zero permits leaves no trace.
         if permits > 0 && ideal.is_granted() {
             self.ideal.used.insert(key);

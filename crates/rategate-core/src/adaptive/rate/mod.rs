@@ -61,7 +61,7 @@ const FORGETS_NS: u64 = 600_000_000_000;
 /// let policy = AdaptiveRate::new(Rate::per_second(1), Rate::per_second(80));
 /// let mut limit = Ledger::new(policy, 0);
 /// let Verdict::Granted(grant) = limit.try_acquire(0, 1)? else { panic!("nothing is in use") };
-/// limit.release_with_outcome(1_000_000_000, &grant, 1, Outcome::Dropped);
+/// limit.release_with_outcome(1_000_000_000, grant.start_ns, 1, Outcome::Dropped);
 /// // One call a second was used, and seven tenths of that are less than the floor.
 /// let Some(Member::AdaptiveRate(_, state)) = limit.limits().only() else { unreachable!() };
 /// assert_eq!(policy.rate(state), Rate::per_second(1));

@@ -45,9 +45,9 @@
 //! reports. That start is the reading that made it due; what is left counts from there, up to
 //! 2^31.
 
+use super::super::LockFreeVerdict;
 use super::super::sync::{AtomicU64, Ordering, Padded, back_off};
 use super::super::word::{SPAN, Seen, Word, free_base};
-use super::super::{Leftover, LockFreeVerdict};
 use super::MIN_HORIZON_NS;
 use crate::exact::{Exact, Pace};
 use crate::policy::Policy;
@@ -177,17 +177,12 @@ impl Average {
             let numbers = self.numbers(seen);
             match Self::evaluate(numbers, seen, now_ns, permits) {
                 None => return LockFreeVerdict::Sealed,
-                Some((parts, Ok(over))) => {
+                Some((parts, Ok(()))) => {
                     let value = seen.value().wrapping_add(permits);
                     if self.word.swap(seen, value) {
                         self.refresh(numbers, seen, value, now_ns);
                         let scheduled_ns = numbers.scheduled_ns(parts);
-                        let leftover = Leftover::in_parts(over, numbers.parts_per_permit);
-                        return LockFreeVerdict::Granted {
-                            start_ns: now_ns,
-                            scheduled_ns,
-                            leftover,
-                        };
+                        return LockFreeVerdict::Granted { start_ns: now_ns, scheduled_ns };
                     }
                 }
                 Some((_, Err(early))) => {
@@ -216,38 +211,37 @@ impl Average {
             self.cached.0.due.store(0, Ordering::Relaxed);
             return LockFreeVerdict::Sealed;
         }
-        let mut ahead = due.value().wrapping_sub(before.value()).wrapping_sub(1);
+        let ahead = due.value().wrapping_sub(before.value()).wrapping_sub(1);
         if ahead >= GAP {
             self.word.subtract(1);
             self.cached.0.due.store(0, Ordering::Relaxed);
             return LockFreeVerdict::Sealed;
         }
         if before.value() & (REFRESH - 1) == 0 {
-            (cached_ns, ahead) = self.refresh_clock(read_ns, numbers, before);
+            cached_ns = self.refresh_clock(read_ns, numbers, before);
         }
         // An operation that is due lies on the scale.
         let operations = before.value().wrapping_sub(numbers.base);
         let parts = numbers.first.wrapping_add(operations.wrapping_mul(numbers.parts_per_permit));
         let scheduled_ns = numbers.scheduled_ns(parts);
         let start_ns = cached_ns.max(scheduled_ns);
-        LockFreeVerdict::Granted { start_ns, scheduled_ns, leftover: Leftover::of(ahead) }
+        LockFreeVerdict::Granted { start_ns, scheduled_ns }
     }
 
     /// Reads the clock for all threads, after an addition to `before`.
     ///
-    /// Returns the reading, and how many more operations are due. It is a separate call because
-    /// only one addition in [`REFRESH`] needs it.
+    /// Returns the reading. It is a separate call because only one addition in [`REFRESH`] needs
+    /// it.
     #[cold]
     fn refresh_clock(
         &self,
         read_ns: impl Fn() -> u64 + Copy,
         numbers: Numbers,
         before: Seen,
-    ) -> (u64, u64) {
+    ) -> u64 {
         let now_ns = read_ns();
         self.refresh(numbers, before, before.value(), now_ns);
-        let due = numbers.at(now_ns).map_or(0, |now| numbers.due_by(now));
-        (now_ns, due.saturating_sub(before.value()).saturating_sub(1))
+        now_ns
     }
 
     /// Publishes the operations due at `now_ns`, if they are far ahead of `value`.
@@ -268,17 +262,18 @@ impl Average {
     /// Returns the instant at which the last of `permits` operations from `seen` on is due, in
     /// parts.
     ///
-    /// Also returns the parts by which the clock is past it or, as an error, before it.
+    /// Also returns, as an error, the parts by which the clock is before it.
     fn evaluate(
         numbers: Numbers,
         seen: Seen,
         now_ns: u64,
         permits: u64,
-    ) -> Option<(u64, Result<u64, u64>)> {
+    ) -> Option<(u64, Result<(), u64>)> {
         let last = seen.value().checked_add(permits.checked_sub(1)?)?;
         let parts = numbers.due_at(last)?;
         let now = numbers.at(now_ns)?;
-        Some((parts, now.checked_sub(parts).ok_or_else(|| parts.wrapping_sub(now))))
+        let early = parts.saturating_sub(now);
+        Some((parts, if early == 0 { Ok(()) } else { Err(early) }))
     }
 
     /// Returns the value at which the previous numbers continue with `next`, if they do.

@@ -32,9 +32,9 @@
 //! * Orderings: the word's are those of [`Word`]; the count is swapped `AcqRel` and loaded
 //!   `Acquire` after the word, so it is no older than the word.
 
+use super::super::LockFreeVerdict;
 use super::super::sync::{AtomicU64, Ordering, Padded, back_off};
 use super::super::word::{SPAN, Seen, Word, free_base};
-use super::super::{Leftover, LockFreeVerdict};
 use super::MIN_HORIZON_NS;
 use crate::exact::{Exact, Pace};
 use crate::two_timeline::{Mode, Plain, TwoTimeline};
@@ -81,7 +81,6 @@ struct Numbers {
 struct Next {
     dispatch: u64,
     scheduled_ns: u64,
-    leftover: Leftover,
 }
 
 impl Numbers {
@@ -183,8 +182,7 @@ impl Numbers {
             let after_forfeit = self.after_forfeit(dispatch, opens_ns, self.forfeited_ns(late_ns));
             after_forfeit.wrapping_add(self.parts_per_permit)
         };
-        let leftover = self.leftover(next, count.wrapping_add(1), since_ns);
-        Some(Ok(Next { dispatch: next, scheduled_ns, leftover }))
+        Some(Ok(Next { dispatch: next, scheduled_ns }))
     }
 
     fn forfeited_ns(self, late_ns: u64) -> u64 {
@@ -220,17 +218,17 @@ impl Numbers {
     }
 
     /// Returns the permits that one more try could take.
-    fn leftover(self, dispatch: u64, count: u64, since_ns: u64) -> Leftover {
+    fn remaining(self, dispatch: u64, count: u64, since_ns: u64) -> u64 {
         let opens_ns = self.opens_ns(dispatch, count);
-        let Some(late_ns) = since_ns.checked_sub(opens_ns) else { return Leftover::of(0) };
+        let Some(late_ns) = since_ns.checked_sub(opens_ns) else { return 0 };
         if self.is_burst() || self.forfeit_shift == 0 {
-            return Leftover::of(1);
+            return 1;
         }
         // The last of the operations that are due is not late, so only the bound takes any.
         let first =
             self.after_forfeit(dispatch, opens_ns, late_ns.saturating_sub(self.catch_up_ns));
         let due = self.parts_of(since_ns).saturating_sub(first);
-        Leftover::in_parts(due.wrapping_add(self.parts_per_permit), self.parts_per_permit)
+        due.checked_div(self.parts_per_permit).map_or(0, |more| more.saturating_add(1))
     }
 }
 
@@ -285,12 +283,8 @@ impl Spaced {
                     let parity = !seen.value() & 1;
                     if self.word.swap(seen, (value | parity) & SPAN) {
                         self.counted(count);
-                        let Next { scheduled_ns, leftover, .. } = next;
-                        return LockFreeVerdict::Granted {
-                            start_ns: now_ns,
-                            scheduled_ns,
-                            leftover,
-                        };
+                        let Next { scheduled_ns, .. } = next;
+                        return LockFreeVerdict::Granted { start_ns: now_ns, scheduled_ns };
                     }
                 }
                 Some(Err(early_ns)) => {
@@ -315,7 +309,7 @@ impl Spaced {
 
     pub(super) fn remaining(&self, now_ns: u64) -> Option<u64> {
         self.read_stable(|numbers, dispatch, count| {
-            Some(numbers.leftover(dispatch, count, numbers.since_ns(now_ns)?).permits())
+            Some(numbers.remaining(dispatch, count, numbers.since_ns(now_ns)?))
         })
     }
 

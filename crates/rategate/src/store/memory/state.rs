@@ -193,10 +193,8 @@ impl State {
             }
         };
         let ticket = ledger.book(now_ns, now_ns, permits);
-        let (scheduled_ns, promised_ns, remaining) = (now_ns, now_ns, 0);
-        let permits = permits.get();
-        let grant =
-            Grant { start_ns: now_ns, promised_ns, scheduled_ns, permits, remaining, ticket };
+        let (scheduled_ns, promised_ns, permits) = (now_ns, now_ns, permits.get());
+        let grant = Grant { start_ns: now_ns, promised_ns, scheduled_ns, permits, ticket };
         let hold = LimitHold::Paced(ledger.hold_grant(now_ns, &grant, end_ns));
         self.note_grant();
         hold
@@ -254,10 +252,8 @@ impl State {
         let GrantReturn { granted, start_ns, permits } = back;
         let epoch = RefundEpoch::from_bits(trace.epoch);
         let ticket = Ticket::booked(start_ns, trace.busy_until_ns, epoch);
-        let (scheduled_ns, remaining) = (start_ns, 0);
-        let promised_ns = start_ns;
-        let grant =
-            Grant { start_ns, promised_ns, scheduled_ns, permits: granted, remaining, ticket };
+        let (scheduled_ns, promised_ns) = (start_ns, start_ns);
+        let grant = Grant { start_ns, promised_ns, scheduled_ns, permits: granted, ticket };
         ledger.refund(now_ns, &grant, permits)
     }
 
