@@ -209,6 +209,11 @@ impl FixedWindow {
 }
 
 impl State {
+    /// Returns the count of the newest window, if no later one pays any of it.
+    pub(crate) const fn used_alone(&self) -> Option<u64> {
+        if self.is_carried { None } else { Some(self.used) }
+    }
+
     /// Returns the begin of the newest window.
     pub(crate) const fn window_ns(&self) -> u64 {
         self.window_ns

@@ -215,41 +215,6 @@ impl Gcra {
     }
 }
 
-/// Conversion of a bucket to and from plain words.
-impl Gcra {
-    /// Returns the numbers, or `None` if the rate is never or unlimited.
-    pub(crate) const fn to_words(self) -> Option<[u64; 3]> {
-        match self.rate.kind() {
-            Kind::Paced(pace) => {
-                Some([pace.permits().get(), pace.period_ns().get(), self.burst.get()])
-            }
-            Kind::Never | Kind::Unlimited => None,
-        }
-    }
-
-    /// Returns the state in words, or `None` if it belongs to an earlier rate.
-    pub(crate) fn state_to_words(self, state: &State) -> Option<[u64; 3]> {
-        if state.frozen_at_ns.is_some() || self.rate != Rate::of(Kind::Paced(state.pace)) {
-            return None;
-        }
-        let beyond = u64::try_from(state.tat.ns >> u64::BITS).ok()?;
-        let ns = u64::try_from(state.tat.ns & u128::from(u64::MAX)).ok()?;
-        Some([ns, state.tat.part, beyond])
-    }
-
-    /// Returns the bucket and the state written in these words. Invalid words give some valid
-    /// bucket.
-    #[inline]
-    pub(crate) fn from_words(numbers: [u64; 3], [ns, part, beyond]: [u64; 3]) -> (Self, State) {
-        let number = |number: u64| NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN);
-        let [permits, period_ns, burst] = numbers.map(number);
-        let pace = Pace::new(permits, period_ns);
-        let ns = (u128::from(beyond) << u64::BITS) | u128::from(ns);
-        let rate = Rate::of(Kind::Paced(pace));
-        (Self { rate, burst }, State::with_tat(Exact { ns, part }, pace))
-    }
-}
-
 impl Policy for Gcra {
     type State = State;
 

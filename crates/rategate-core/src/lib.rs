@@ -88,7 +88,6 @@ pub mod two_timeline;
 pub mod verdict;
 pub mod warm_up;
 
-mod compact;
 mod decimal;
 mod exact;
 mod ordered_map;

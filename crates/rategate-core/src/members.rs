@@ -225,10 +225,10 @@ impl Members {
 /// Returns when all of `limits` let a call start from `from_ns` on, where `opening` tells it of one
 /// of them.
 #[inline]
-pub(crate) fn opening<M>(
-    limits: &[M],
+fn opening(
+    limits: &[Member],
     from_ns: u64,
-    opening: impl Fn(&M, u64) -> Result<Opening, Refusal>,
+    opening: impl Fn(&Member, u64) -> Result<Opening, Refusal>,
 ) -> Result<Opening, Refusal> {
     if let [only] = limits {
         return opening(only, from_ns);
@@ -253,10 +253,10 @@ struct Agreed {
 
 /// Returns the first instant from `from_ns` on that `instant_of` gives for every limit alike, or
 /// the worst refusal.
-fn agree<M>(
-    limits: &[M],
+fn agree(
+    limits: &[Member],
     from_ns: u64,
-    opening: impl Fn(&M, u64) -> Result<Opening, Refusal>,
+    opening: impl Fn(&Member, u64) -> Result<Opening, Refusal>,
     instant_of: impl Fn(&Opening) -> u64,
 ) -> Result<Agreed, Refusal> {
     let mut agreed = Agreed { at_ns: from_ns, scheduled_ns: None, opens_alike: true };

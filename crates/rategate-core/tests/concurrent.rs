@@ -290,7 +290,7 @@ fn the_kept_reading_is_used_and_renewed() {
         read.set(read.get() + 1);
         100_000
     };
-    let denied = LockFreeVerdict::Denied { retry_after_ns: NonZeroU64::MIN };
+    let denied = LockFreeVerdict::Denied { retry_after_ns: Some(NonZeroU64::MIN) };
     assert_eq!((lock_free.try_acquire(clock, 1), read.get()), (denied, 1));
 }
 
@@ -331,8 +331,8 @@ fn a_lock_free_retry_is_exact_at_any_rate() {
                 LockFreeVerdict::Sealed => unreachable!("{context}"),
                 LockFreeVerdict::Denied { retry_after_ns } => {
                     denied += 1;
-                    let again_ns = now_ns + retry_after_ns.get();
-                    let one = LockFreeVerdict::Denied { retry_after_ns: NonZeroU64::MIN };
+                    let again_ns = now_ns + retry_after_ns.unwrap().get();
+                    let one = LockFreeVerdict::Denied { retry_after_ns: Some(NonZeroU64::MIN) };
                     assert_eq!(lock_free.try_acquire(|| again_ns - 1, 1), one, "{context}");
                     assert_eq!(lock_free.peek(again_ns, 1), Some(0), "{context}");
                     now_ns = again_ns;
@@ -362,7 +362,7 @@ fn a_step_back_earns_nothing() {
         else {
             panic!("{back_ns}")
         };
-        assert_eq!(retry_after_ns.get(), back_ns + MS);
+        assert_eq!(retry_after_ns.unwrap().get(), back_ns + MS);
     }
     assert_eq!(lock_free.try_acquire(|| S - 1, 1), LockFreeVerdict::Sealed);
     assert!(matches!(lock_free.try_acquire(|| 2 * S + MS, 1), LockFreeVerdict::Granted { .. }));

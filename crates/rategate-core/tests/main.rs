@@ -51,7 +51,6 @@ mod rousing;
 mod schedule;
 mod settle;
 #[cfg(not(any(loom, rategate_without_atomics)))]
-mod several_lock_free;
 mod shape;
 mod share;
 mod sliding_log;

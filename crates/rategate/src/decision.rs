@@ -45,8 +45,8 @@ impl Decision {
         }
     }
 
-    pub(crate) const fn denied(retry_after_ns: NonZeroU64) -> Self {
-        Self::Denied(Denial { retry_after_ns: Some(retry_after_ns) })
+    pub(crate) const fn denied(retry_after_ns: Option<NonZeroU64>) -> Self {
+        Self::Denied(Denial { retry_after_ns })
     }
 
     /// Creates a denial; zero is a time that is not known.

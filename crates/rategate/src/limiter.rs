@@ -23,7 +23,7 @@ use crate::shared::{LimiterGuard, Shared};
 /// A limit for any number of threads, on a clock.
 ///
 /// Clones share the limit. Tries take no lock where the policy has a lock-free state (a token
-/// bucket, two timelines, a sliding log) and the wait queue is empty. Waiters are served in
+/// bucket, two timelines, a sliding log, a window) and the wait queue is empty. Waiters are served in
 /// arrival order, and later tries queue behind them; the lock for that is held for one decision.
 ///
 /// | I want | verb |
@@ -69,8 +69,8 @@ use crate::shared::{LimiterGuard, Shared};
 /// A try costs one clock reading and one atomic swap; a denial makes no swap. In average mode,
 /// while behind schedule, it costs one atomic addition and no clock reading.
 /// `docs/performance.md` has figures. Without a lock-free state, or while callers wait, a try
-/// costs one lock, one clock reading and the policy's own decision. Waiting costs one sleep and
-/// one more reading.
+/// costs one lock, one clock reading and the policy's own decision; once it has denied a permit, it
+/// denies further ones by a clock reading alone. Waiting costs one sleep and one more reading.
 ///
 /// # Changing the limit
 ///
@@ -86,9 +86,7 @@ pub struct Limiter<C = MonotonicClock> {
 impl Limiter {
     /// Creates a limiter with fresh state in real time.
     ///
-    /// [`AllOf`](crate::AllOf) makes one of several limits, which a call must pass together. Up to
-    /// four token buckets and fixed windows decide tries without a lock; if another policy is
-    /// among them, all decide under the lock.
+    /// [`AllOf`](crate::AllOf) makes one of several limits, which a call must pass together.
     ///
     /// ```
     /// use std::time::Duration;

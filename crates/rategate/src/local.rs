@@ -193,7 +193,7 @@ impl<C: Clock> Local<C> {
                     return Ok(Decision::Granted(Grant::at(start_ns, start_ns, permits)));
                 }
                 BatchVerdict::Denied { retry_after_ns } => {
-                    return Ok(Decision::denied(retry_after_ns));
+                    return Ok(Decision::denied(Some(retry_after_ns)));
                 }
                 BatchVerdict::Unknown => {}
             }

@@ -10,13 +10,14 @@ use std::mem::replace;
 use std::num::NonZeroU64;
 use std::task::Waker;
 
+use rategate_core::concurrent::Fast;
 use rategate_core::error::ExceedsCapacity;
 use rategate_core::fair::{ClassId, TooManyClasses};
 use rategate_core::ledger::Ledger;
 use rategate_core::queue::{
     Joined, LeaveOutcome, Outcome, Queue, QueueBounds, QueueRejection, Request, WaiterId,
 };
-use rategate_core::verdict::{Grant, Verdict};
+use rategate_core::verdict::{Denial, Grant, Verdict};
 
 pub(crate) use self::returns::Estimate;
 pub(crate) use self::state::State;
@@ -52,6 +53,22 @@ impl<'a> CriticalSection<'a> {
     /// Returns this critical section on `clock`, which may advance by itself.
     pub(crate) fn on(self, clock: &impl Clock) -> Self {
         Self { is_real_time: clock.is_real_time(), ..self }
+    }
+
+    /// Lets `lock_free` deny single permits as long as this denial of one holds, unless callers
+    /// wait. The section may change nothing after it.
+    pub(crate) fn shut_gate(&self, lock_free: &Fast, denial: Denial) {
+        if !self.is_queue_empty() {
+            return;
+        }
+        match denial.retry_after_ns {
+            Some(wait_ns) => {
+                lock_free.shut_gate(Some(self.now_ns.saturating_add(wait_ns.get())));
+            }
+            // A limit that follows measurements may find another one by time alone.
+            None if self.state.limit.follows_outcomes() => {}
+            None => lock_free.shut_gate(None),
+        }
     }
 
     /// Returns the limit as it is.

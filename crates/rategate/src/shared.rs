@@ -4,7 +4,7 @@
 //! of that, and a clock. Whatever the lock-free state can decide, it decides without the lock.
 //! For all else the thread that has the lock takes the state out of the lock-free form, decides,
 //! and puts it back if it fits. While callers wait the state stays out, so that no try overtakes
-//! them.
+//! them. A limit without a lock-free state denies single permits at a gate, once it is used up.
 
 use std::sync::{Arc, PoisonError};
 use std::task::Waker;
@@ -300,9 +300,15 @@ impl<C: Clock> Shared<C> {
             let now_ns = self.clock.now_ns();
             return Ok(Decision::Granted(Grant::at(now_ns, now_ns, 0)));
         }
-        let decided = self.decide_behind_all(permits, |limit, now_ns| {
-            limit.try_acquire(now_ns, permits).map_err(TryAcquireError::from)
-        })?;
+        let decided = self.section(|section| {
+            let decided = section.decide_behind_all(permits, |limit, now_ns| {
+                limit.try_acquire(now_ns, permits).map_err(TryAcquireError::from)
+            })?;
+            if let (1, Some(Verdict::Denied(denial))) = (permits, &decided) {
+                section.shut_gate(self.growing_lock_free.current(), *denial);
+            }
+            Ok::<_, TryAcquireError>(decided)
+        })??;
         // No try overtakes callers that wait for what no clock foretells.
         let denied = Verdict::Denied(verdict::Denial { retry_after_ns: None });
         Ok(Decision::of(&decided.unwrap_or(denied)))

@@ -60,3 +60,4 @@ mod tasks;
 mod threads;
 mod throttle;
 mod top;
+mod used_up;

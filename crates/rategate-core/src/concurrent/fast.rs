@@ -3,8 +3,8 @@
 
 use alloc::boxed::Box;
 
+use super::gate::Gate;
 use super::gcra::Bucket;
-use super::several::Several;
 use super::sliding_log::Ring;
 use super::two_timeline::Timelines;
 use super::window::Window;
@@ -26,9 +26,8 @@ enum Form {
     Schedule(Box<Timelines>),
     /// Of a fixed window, or of a calendar.
     Window(Window),
-    Several(Box<Several>),
-    /// Always sealed.
-    Locked,
+    /// The lock decides, but for what the gate denies.
+    Locked(Gate),
 }
 
 macro_rules! of_form {
@@ -38,8 +37,7 @@ macro_rules! of_form {
             Form::Log($form) => $call,
             Form::Schedule($form) => $call,
             Form::Window($form) => $call,
-            Form::Several($form) => $call,
-            Form::Locked => $locked,
+            Form::Locked(_) => $locked,
         }
     };
 }
@@ -52,7 +50,13 @@ impl Fast {
     /// all where the decision does not depend on it.
     #[inline]
     pub fn try_acquire(&self, read_ns: impl Fn() -> u64 + Copy, permits: u64) -> LockFreeVerdict {
-        of_form!(self, form => form.try_acquire(read_ns, permits), else LockFreeVerdict::Sealed)
+        match &self.0 {
+            Form::Bucket(form) => form.try_acquire(read_ns, permits),
+            Form::Log(form) => form.try_acquire(read_ns, permits),
+            Form::Schedule(form) => form.try_acquire(read_ns, permits),
+            Form::Window(form) => form.try_acquire(read_ns, permits),
+            Form::Locked(gate) => gate.try_acquire(read_ns, permits),
+        }
     }
 
     /// Decides a try in the usual case, or returns [`LockFreeVerdict::Sealed`] where only
@@ -68,8 +72,7 @@ impl Fast {
             Form::Schedule(form) => form.try_briefly(read_ns, permits),
             Form::Window(form) => form.try_briefly(read_ns, permits),
             Form::Log(form) => form.try_acquire(read_ns, permits),
-            Form::Several(form) => form.try_acquire(read_ns, permits),
-            Form::Locked => LockFreeVerdict::Sealed,
+            Form::Locked(gate) => gate.try_acquire(read_ns, permits),
         }
     }
 
@@ -121,19 +124,16 @@ impl Fast {
             Some(AnyPolicy::FixedWindow(_) | AnyPolicy::Calendar(_)) => {
                 Form::Window(Window::sealed())
             }
-            Some(_) => Form::Locked,
-            None => match Several::sealed(limits) {
-                Some(form) => Form::Several(Box::new(form)),
-                None => Form::Locked,
-            },
+            _ => Form::Locked(Gate::open()),
         })
     }
 
     /// Takes the states out, with the newest clock reading that they show: zero where a decision by
     /// an earlier one could not pass the limit. Returns `None` if the form is sealed already.
     pub(super) fn seal(&self, limits: &Members) -> Option<(Members, u64)> {
-        if let Form::Several(form) = &self.0 {
-            return form.seal();
+        if let Form::Locked(gate) = &self.0 {
+            gate.unlock();
+            return None;
         }
         let (member, newest_ns) = match (&self.0, limits.only()?) {
             (Form::Bucket(form), Member::Gcra(policy, _)) => {
@@ -165,9 +165,6 @@ impl Fast {
     ///
     /// Only for a sealed form, and only by the thread that holds the ledger's lock.
     pub(super) fn open(&self, limits: &Members, epoch: RefundEpoch, now_ns: u64) {
-        if let Form::Several(form) = &self.0 {
-            return form.open(limits, now_ns);
-        }
         self.note_epoch(epoch);
         let Some(only) = limits.only() else { return };
         match (&self.0, only) {
@@ -187,6 +184,17 @@ impl Fast {
                 form.open(policy.permits(), policy.count_at(state, now_ns));
             }
             _ => {}
+        }
+    }
+
+    /// Denies one permit until an instant, `None` for one that time alone does not bring, if the
+    /// lock decides everything. Until the next [seal](crate::ledger::Ledger::seal) no permit may come
+    /// back and no caller wait.
+    ///
+    /// Only by the thread that holds the ledger's lock.
+    pub fn shut_gate(&self, until_ns: Option<u64>) {
+        if let Form::Locked(gate) = &self.0 {
+            gate.shut(until_ns);
         }
     }
 
@@ -255,16 +263,17 @@ impl Fast {
             | (Form::Schedule(_), Some(AnyPolicy::TwoTimeline(_)))
             | (Form::Window(_), Some(AnyPolicy::FixedWindow(_) | AnyPolicy::Calendar(_))) => false,
             (Form::Log(form), Some(AnyPolicy::SlidingLog(policy))) => form.is_outgrown_by(&policy),
-            (Form::Several(form), None) if form.is_of(limits) => false,
-            _ => !matches!(Self::sealed(limits).0, Form::Locked),
+            _ => !matches!(Self::sealed(limits).0, Form::Locked(_)),
         }
     }
 
-    /// Returns the number of decisions under the lock that should pay for the next opening.
-    pub(super) fn price(&self) -> u64 {
+    /// Returns the number of decisions under the lock that should pay for the next opening, or
+    /// `None` if it never opens.
+    pub(super) fn price(&self) -> Option<u64> {
         match &self.0 {
-            Form::Log(form) => form.price(),
-            _ => 0,
+            Form::Log(form) => Some(form.price()),
+            Form::Locked(_) => None,
+            _ => Some(0),
         }
     }
 }

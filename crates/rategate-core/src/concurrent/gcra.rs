@@ -184,7 +184,7 @@ impl Bucket {
                 if !self.word.is_still(seen) {
                     return None;
                 }
-                Some(LockFreeVerdict::Denied { retry_after_ns: numbers.ns_of(missing) })
+                Some(LockFreeVerdict::Denied { retry_after_ns: Some(numbers.ns_of(missing)) })
             }
         }
     }

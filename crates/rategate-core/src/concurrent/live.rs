@@ -74,7 +74,9 @@ impl Ledger {
     ///
     /// Only after a [`seal`](Self::seal) under the same lock.
     pub fn open(&mut self, lock_free: &Fast, now_ns: u64) {
-        if let Some(now_ns) = self.at_rest(now_ns, lock_free.price()) {
+        if let Some(price) = lock_free.price()
+            && let Some(now_ns) = self.at_rest(now_ns, price)
+        {
             lock_free.open(self.limits(), self.epoch(), now_ns);
         }
     }

@@ -66,6 +66,9 @@ impl Fast {
         None
     }
 
+    /// Does nothing.
+    pub const fn shut_gate(&self, _until_ns: Option<u64>) {}
+
     pub(super) const fn seal(&self, _limits: &Members) -> Option<(Members, u64)> {
         None
     }
@@ -98,7 +101,7 @@ impl Fast {
         false
     }
 
-    pub(super) const fn price(&self) -> u64 {
-        0
+    pub(super) const fn price(&self) -> Option<u64> {
+        None
     }
 }

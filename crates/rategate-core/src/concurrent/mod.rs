@@ -1,10 +1,9 @@
 //! Lock-free forms of policies, which threads share without a mutex.
 //!
 //! A lock-free state answers tries as its policy does. It is a word or a ring of words that
-//! threads change by compare-and-swap. For several limits it is a cell that threads replace as a
-//! whole. What words cannot hold, such as a promise that may be cancelled, needs the
-//! [`Ledger`].
-//! The two never decide at the same time:
+//! threads change by compare-and-swap. What words cannot hold, such as a promise that may be
+//! cancelled, needs the [`Ledger`], and so do other policies and several limits together: of those,
+//! a *gate* only denies. The two never decide at the same time:
 //!
 //! ```text
 //!             open                                      sealed
@@ -43,12 +42,12 @@
 //! * [`gcra`]: one word, the TAT. A try costs a clock reading and one swap.
 //! * [`two_timeline`]: one word and a cached clock (average), or two words. A try costs one
 //!   addition while behind schedule; otherwise a clock reading and one swap or two.
-//! * [`sliding_log`]: one word for each permit, and a hint at the oldest. A try costs a clock
+//! * [`sliding_log`]: one word for each permit. A try costs a clock
 //!   reading, one swap, and one more swap at every eighth try.
 //! * [`window`]: one word, the count of a window. A try costs a clock reading and one swap, and one
 //!   in each window takes the lock.
-//! * [`several`]: a few words for each limit, in a slot that one word names. A try costs a clock
-//!   reading, one swap of the word and two of a bitmap.
+//! * the gate: one word, the instant until which not one permit passes. A denial costs a load and a
+//!   clock reading.
 //!
 //! # Without 64-bit atomics
 //!
@@ -73,17 +72,15 @@
 //! ```
 
 #[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
-mod cell;
-#[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 mod fast;
 #[cfg(not(all(target_has_atomic = "64", not(rategate_without_atomics))))]
 #[path = "locked.rs"]
 mod fast;
 #[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
+mod gate;
+#[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 pub mod gcra;
 mod live;
-#[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
-pub mod several;
 #[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 pub mod sliding_log;
 #[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]

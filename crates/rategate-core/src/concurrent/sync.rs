@@ -5,13 +5,6 @@ pub(super) use core::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(loom)]
 pub(super) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// The number of slots in a cell. Small under the model checker, so that slots are reused and run
-/// out.
-#[cfg(not(loom))]
-pub(super) const SLOTS: usize = 16;
-#[cfg(loom)]
-pub(super) const SLOTS: usize = 3;
-
 /// Keeps what one thread writes off the cache lines that other threads only read.
 ///
 /// The alignment is two lines, because processors fetch them in pairs.

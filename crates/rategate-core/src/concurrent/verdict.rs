@@ -10,17 +10,17 @@ use crate::refund::RefundEpoch;
 pub enum LockFreeVerdict {
     /// The permits were granted and start now.
     Granted {
-        /// The clock reading from which the grant counts. This is the caller's own reading, an
-        /// earlier one where the clock was not read, or, for several limits, the newest start if
-        /// that is later.
+        /// The clock reading from which the grant counts: the caller's own, or an earlier one where
+        /// the clock was not read.
         start_ns: u64,
         /// The scheduled time, as in [`Grant`](crate::verdict::Grant::scheduled_ns).
         scheduled_ns: u64,
     },
     /// Nothing was taken.
     Denied {
-        /// The exact time until the same try passes if no other caller comes first.
-        retry_after_ns: NonZeroU64,
+        /// The exact time until the same try passes if no other caller comes first; `None` if time
+        /// alone cannot help.
+        retry_after_ns: Option<NonZeroU64>,
     },
     /// The lock-free form is sealed or cannot decide this; the ledger can.
     Sealed,
@@ -30,8 +30,10 @@ impl LockFreeVerdict {
     #[inline]
     pub(super) fn denied(retry_after_ns: u64) -> Self {
         // A denial with a wait of zero is not valid.
-        NonZeroU64::new(retry_after_ns)
-            .map_or(Self::Sealed, |retry_after_ns| Self::Denied { retry_after_ns })
+        match NonZeroU64::new(retry_after_ns) {
+            None => Self::Sealed,
+            retry_after_ns => Self::Denied { retry_after_ns },
+        }
     }
 }
 

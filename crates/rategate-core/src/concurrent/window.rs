@@ -84,8 +84,9 @@ impl Window {
                 let start_ns = now_ns.max(numbers.start_ns);
                 LockFreeVerdict::Granted { start_ns, scheduled_ns: start_ns }
             }),
-            Some(Err(retry_after_ns)) => {
-                self.word.is_still(seen).then_some(LockFreeVerdict::Denied { retry_after_ns })
+            Some(Err(left_ns)) => {
+                let denied = LockFreeVerdict::Denied { retry_after_ns: Some(left_ns) };
+                self.word.is_still(seen).then_some(denied)
             }
         }
     }

@@ -1,47 +1,8 @@
-//! A fixed window as words: for lock-free states, and to save and restore it.
-
-use core::num::NonZeroU64;
+//! A fixed window as words, to save and restore it.
 
 use super::{Anchor, CARRIED, FixedWindow, MAX_CHARGED, State};
 use crate::portable::{Moment, Portable, Reader, WordsError, Writer, tag};
 use crate::window_debt;
-
-/// The word for a grid whose start is not known yet.
-const NO_ANCHOR: u64 = u64::MAX;
-
-/// Conversion of a fixed window to and from plain words.
-impl FixedWindow {
-    pub(crate) const fn to_words(self) -> [u64; 3] {
-        let anchor = match self.anchor {
-            Anchor::Epoch => 0,
-            Anchor::FirstCall => 1,
-        };
-        [self.permits(), self.period_ns.get(), anchor]
-    }
-
-    /// Returns the state in words, or `None` if its grid starts at the end of the clock.
-    pub(crate) fn state_to_words(state: &State) -> Option<[u64; 3]> {
-        let State { anchor_ns, window_ns, .. } = *state;
-        if anchor_ns == Some(NO_ANCHOR) {
-            return None;
-        }
-        Some([anchor_ns.unwrap_or(NO_ANCHOR), window_ns, state.used_word()])
-    }
-
-    /// Returns the window and the state written in these words. Invalid words give some valid
-    /// window.
-    #[inline]
-    pub(crate) fn from_words(
-        [permits, period_ns, anchor]: [u64; 3],
-        [anchor_ns, window_ns, used]: [u64; 3],
-    ) -> (Self, State) {
-        let number = |number: u64| NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN);
-        let anchor = if anchor == 0 { Anchor::Epoch } else { Anchor::FirstCall };
-        let policy = Self { permits: number(permits), period_ns: number(period_ns), anchor };
-        let anchor_ns = Some(anchor_ns).filter(|&anchor_ns| anchor_ns != NO_ANCHOR);
-        (policy, State { anchor_ns, window_ns, ..State::of_used_word(used) })
-    }
-}
 
 impl State {
     /// Returns the count, marked if it is carried.
@@ -61,9 +22,9 @@ impl Portable for FixedWindow {
     }
 
     fn write_numbers(&self, words: &mut Writer) {
-        for word in self.to_words() {
-            words.word(word);
-        }
+        words.word(self.permits());
+        words.word(self.period_ns.get());
+        words.word(u64::from(self.anchor == Anchor::FirstCall));
     }
 
     fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {

@@ -260,12 +260,14 @@ impl Ledger {
     /// Takes a grant that starts, by all limits or by one of them, in front of what comes back
     /// later.
     pub(super) fn take_started(&mut self, only: Option<usize>, taken: Taken) {
-        let start = Exact::at(taken.start_ns.into());
-        let holds = self.holds.as_deref_mut();
-        for (leads, bucket) in leads_of_buckets(holds, self.started.as_slice()) {
-            let keeps_fraction =
-                taken.is_promise() && bucket.tat.rounds_up_to_at_least(taken.start_ns.into());
-            leads.follow(bucket, if keeps_fraction { start.min(bucket.tat) } else { start });
+        if let Some(holds) = &mut self.holds {
+            let start = Exact::at(taken.start_ns.into());
+            for (leads, limit) in holds.leads.iter_mut().zip(self.started.as_slice()) {
+                let Some(bucket) = limit.bucket() else { continue };
+                let keeps_fraction =
+                    taken.is_promise() && bucket.tat.rounds_up_to_at_least(taken.start_ns.into());
+                leads.follow(bucket, if keeps_fraction { start.min(bucket.tat) } else { start });
+            }
         }
         self.started.take(only, taken);
     }
@@ -397,13 +399,4 @@ impl Ledger {
             self.holds = None;
         }
     }
-}
-
-/// Returns the leads of each bucket, where there are holds.
-fn leads_of_buckets<'a>(
-    holds: Option<&'a mut Holds>,
-    limits: &'a [Member],
-) -> impl Iterator<Item = (&'a mut Leads, Bucket)> {
-    let leads = holds.into_iter().flat_map(|holds| holds.leads.iter_mut());
-    leads.zip(limits).filter_map(|(leads, limit)| Some((leads, limit.bucket()?)))
 }

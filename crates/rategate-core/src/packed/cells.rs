@@ -19,6 +19,7 @@ use super::{MIN_VALIDITY_NS, VALUE_BITS};
 use crate::debt::{Charged, Debt};
 use crate::fixed_window::{self, Anchor, FixedWindow};
 use crate::sliding_log::{self, SlidingLog};
+use crate::window_debt::Count;
 
 /// The numbers of a limit that counts in cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -262,10 +263,9 @@ impl Cells {
         policy: &FixedWindow,
     ) -> Option<u64> {
         let state = policy.moved_to(state, now_ns);
-        let [_, window_ns, used] = FixedWindow::state_to_words(&state)?;
         // A debt that later windows pay outlives its cell.
-        (used <= fixed_window::MAX_CHARGED).then_some(())?;
-        self.pack(Cell { number: window_ns / self.cell_ns, used }, now_ns)
+        let used = state.used_alone()?;
+        self.pack(Cell { number: state.window_ns() / self.cell_ns, used }, now_ns)
     }
 
     pub(crate) fn unpack_window(
@@ -275,8 +275,8 @@ impl Cells {
         policy: &FixedWindow,
     ) -> fixed_window::State {
         let cell = self.cell(value, self.number_at(now_ns));
-        let window_ns = cell.number.saturating_mul(self.cell_ns.get());
-        FixedWindow::from_words(policy.to_words(), [0, window_ns, cell.used]).1
+        let start_ns = cell.number.saturating_mul(self.cell_ns.get());
+        policy.with_count(Count { start_ns, end_ns: u64::MAX, used: cell.used })
     }
 
     pub(crate) fn pack_log(

@@ -132,7 +132,7 @@ impl WithLockFree {
                 ticket: Ticket::booked(start_ns, 0, RefundEpoch::UNKNOWN),
             }),
             LockFreeVerdict::Denied { retry_after_ns } => {
-                Verdict::Denied(Denial { retry_after_ns: Some(retry_after_ns) })
+                Verdict::Denied(Denial { retry_after_ns })
             }
             LockFreeVerdict::Sealed => return None,
         };

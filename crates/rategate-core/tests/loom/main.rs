@@ -18,7 +18,6 @@
     reason = "a panic in a test is a failed test, which is what tests are for"
 )]
 
-mod all_of;
 mod changes;
 mod gcra;
 mod model;

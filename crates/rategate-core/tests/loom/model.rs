@@ -304,7 +304,7 @@ impl Shared {
                 Some(Observed::Granted { start_ns, scheduled_ns })
             }
             LockFreeVerdict::Denied { retry_after_ns } => {
-                Some(Observed::Denied { retry_ns: retry_after_ns.get() })
+                Some(Observed::Denied { retry_ns: retry_after_ns.unwrap().get() })
             }
             LockFreeVerdict::Sealed => None,
         }

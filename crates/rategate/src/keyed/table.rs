@@ -172,7 +172,7 @@ impl<I: Id, C: Clock + Clone> Table<I, C> {
                     return Ok(projection.with(Decision::Granted(grant)));
                 }
                 SlotDecision::Denied(retry_after_ns, projection) => {
-                    return Ok(projection.with(Decision::denied(retry_after_ns)));
+                    return Ok(projection.with(Decision::denied(Some(retry_after_ns))));
                 }
                 // A request for 0 permits needs no capacity.
                 SlotDecision::KeyAbsent

@@ -1,5 +1,6 @@
 //! The waiters to wake once the lock is free.
 
+use std::mem::take;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -60,14 +61,24 @@ impl Wakes<Notifier> for Woken {
 }
 
 impl Drop for Woken {
+    #[inline]
     fn drop(&mut self) {
-        for notifier in self.notifiers.drain(..) {
+        if !self.notifiers.is_empty() || !self.dropped.is_empty() {
+            self.wake();
+        }
+    }
+}
+
+impl Woken {
+    #[cold]
+    fn wake(&mut self) {
+        for notifier in take(&mut self.notifiers) {
             match notifier {
                 Notifier::Task(waker) => quietly(|| waker.wake()),
                 Notifier::Thread(cancel) => cancel.cancel(),
             }
         }
-        for notifier in self.dropped.drain(..) {
+        for notifier in take(&mut self.dropped) {
             quietly(|| drop(notifier));
         }
     }

@@ -21,6 +21,7 @@ mod adaptive;
 mod changes;
 mod closing;
 mod deny;
+mod gate;
 mod keyed;
 mod lock_free;
 mod taking;
