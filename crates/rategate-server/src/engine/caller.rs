@@ -6,9 +6,11 @@ use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
 use opentelemetry::trace::{SpanContext, TraceContextExt as _};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 
-/// Returns the context of a request, with the span of its caller if its header fields state one.
-pub(crate) fn caller(headers: &HeaderMap) -> Context {
-    TraceContextPropagator::new().extract_with_context(&Context::new(), &Fields(headers))
+/// Returns the context of a request whose header fields state the span of its caller.
+pub(crate) fn caller(headers: &HeaderMap) -> Option<Context> {
+    let fields = Fields(headers);
+    let context = TraceContextPropagator::new().extract_with_context(&Context::new(), &fields);
+    context.has_active_span().then_some(context)
 }
 
 /// Returns the span of the caller whose request this thread decides.
@@ -46,7 +48,7 @@ mod tests {
         for field in fields {
             headers.append("traceparent", HeaderValue::from_static(field));
         }
-        let _within = caller(&headers).attach();
+        let _within = caller(&headers).map(Context::attach);
         current().map(|span| (span.span_id().to_string(), span.is_sampled()))
     }
 

@@ -1,6 +1,7 @@
 //! Answers requests of HTTP and gRPC listeners: gRPC by content type and path, everything else by
 //! the routes of HTTP.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::Extension;
@@ -132,12 +133,15 @@ impl Protocol for Web {
         let limits = self.services.limits;
         let attempts = peer.attempts;
         let ending = attempts.clone();
-        let answer = move |request: Request<Incoming>| {
+        let answer = move |request: Request<Incoming>| -> Pin<Box<dyn Future<Output = _> + Send>> {
             #[cfg(feature = "otlp")]
             let caller_context = crate::engine::caller(request.headers());
-            let answer = self.clone().answer(request, caller, attempts.clone());
+            // Boxed, because it takes some kilobytes, and hyper moves it several times.
+            let answer = Box::pin(self.clone().answer(request, caller, attempts.clone()));
             #[cfg(feature = "otlp")]
-            let answer = opentelemetry::context::FutureExt::with_context(answer, caller_context);
+            if let Some(context) = caller_context {
+                return Box::pin(opentelemetry::context::FutureExt::with_context(answer, context));
+            }
             answer
         };
         let end = async {
