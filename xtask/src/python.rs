@@ -113,7 +113,10 @@ fn integrations(at: &Workspace, wheel: &Path) -> Result<()> {
         in_tests(at, &pytest(at, at.cmd(&python)).env("RATEGATE_INTEGRATIONS", "1").args(what))?;
     }
     types(at, &python, "-p pyrategate")?;
-    let pyright = || cmd!(at, "{python} -m pyright --pythonpath {python}");
+    // It asks the first `python` of the path where packages are, whatever `--pythonpath` says.
+    let folder = python.parent().unwrap_or(&python).display();
+    let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
+    let pyright = || cmd!(at, "{python} -m pyright").env("PATH", &path);
     in_tests(at, &pyright().args(["--verifytypes", "pyrategate", "--ignoreexternal"]))?;
     in_tests(at, &pyright().arg("../examples"))
 }
