@@ -222,7 +222,8 @@ for (const [name, { rateLimit, answer, start }] of Object.entries(FRAMEWORKS)) {
     const key = '127.0.0.1'
     while (limit.limiter.remaining(key) < 1) await sleep(1)
     ends.forEach((end) => end())
-    assert.equal((await first).status, 200)
+    const { status, fields } = await first
+    assert.deepEqual([status, fields.get('ratelimit')], [200, '"default";r=1'])
     while (limit.limiter.remaining(key) < 2) await sleep(1)
   })
 
@@ -245,7 +246,8 @@ for (const [name, { rateLimit, answer, start }] of Object.entries(FRAMEWORKS)) {
     while (limiter.waiting < 1) await sleep(1)
     clock.advance('60s')
     await clock.settle()
-    assert.deepEqual([(await waits).status, limit.counts.passed], [200, 2])
+    const waited = await waits
+    assert.deepEqual([waited.status, waited.fields.get('ratelimit'), limit.counts.passed], [200, '"default";r=0;t=60', 2])
     limiter.close()
     assert.deepEqual([(await get()).status, limit.counts.closed], [503, 1])
   })

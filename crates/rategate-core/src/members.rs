@@ -193,10 +193,10 @@ impl Members {
     }
 
     /// Tells limits that follow measurements that a share of them was reached.
-    pub(crate) fn fill_share(&mut self) {
+    pub(crate) fn fill_share(&mut self, now_ns: u64) {
         for member in self.as_mut_slice() {
             if let Member::AdaptiveConcurrency(_, state) = member {
-                state.fill_share();
+                state.fill_share(now_ns);
             }
         }
     }

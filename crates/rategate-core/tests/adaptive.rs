@@ -79,7 +79,7 @@ fn sequences() -> u64 {
 
 fn ended(controller: &mut impl Controller, sample: Sample, fills_share: bool) {
     if fills_share {
-        controller.fill_share(sample.in_flight);
+        controller.fill_share(sample.in_flight, sample.start_ns);
     }
     controller.sample(sample);
 }

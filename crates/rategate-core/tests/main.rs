@@ -50,7 +50,6 @@ mod refund;
 mod rousing;
 mod schedule;
 mod settle;
-#[cfg(not(any(loom, rategate_without_atomics)))]
 mod shape;
 mod share;
 mod sliding_log;

@@ -118,7 +118,7 @@ impl Controller for Filled<'_> {
         self.limit.sample(sample);
     }
 
-    fn fill_share(&mut self, in_flight: u32) {
+    fn fill_share(&mut self, in_flight: u32, _now_ns: u64) {
         self.at.borrow_mut().push(in_flight);
     }
 }

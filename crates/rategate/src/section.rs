@@ -56,18 +56,18 @@ impl<'a> CriticalSection<'a> {
     }
 
     /// Lets `lock_free` deny single permits as long as this denial of one holds, unless callers
-    /// wait. The section may change nothing after it.
+    /// wait or a grant is on its way to one: those may come back by time. The section may change
+    /// nothing after it.
     pub(crate) fn shut_gate(&self, lock_free: &Fast, denial: Denial) {
-        if !self.is_queue_empty() {
+        if self.state.is_queued(self.now_ns) {
             return;
         }
-        match denial.retry_after_ns {
-            Some(wait_ns) => {
-                lock_free.shut_gate(Some(self.now_ns.saturating_add(wait_ns.get())));
-            }
-            // A limit that follows measurements may find another one by time alone.
-            None if self.state.limit.follows_outcomes() => {}
+        let until_ns = denial.retry_after_ns.map(|wait_ns| self.now_ns.checked_add(wait_ns.get()));
+        match until_ns {
             None => lock_free.shut_gate(None),
+            Some(Some(until_ns)) if until_ns < u64::MAX => lock_free.shut_gate(Some(until_ns)),
+            // The clock does not show that instant, which the denial states nevertheless.
+            Some(_) => {}
         }
     }
 
@@ -277,8 +277,7 @@ impl<'a> CriticalSection<'a> {
 
     /// Returns `true` if waiters take their own permits, so that a late wake costs rate.
     pub(crate) fn takes(&self) -> bool {
-        let State { limit, waits } = &*self.state;
-        waits.as_ref().map_or_else(|| !limit.keeps_schedule(), |waits| waits.queue.takes(limit))
+        self.state.takes()
     }
 
     /// Replaces the waker of a waiter slot.

@@ -442,7 +442,7 @@ impl<C: Clock> Shared<C> {
 
     /// Returns the instant at which the limit counts a grant.
     pub(crate) fn counted_at(&self, grant: &Grant) -> Duration {
-        let takes = self.section_even_if_closed(|section| section.takes());
+        let takes = self.lock().state().takes();
         if takes { grant.released_at() } else { grant.promised_at() }
     }
 

@@ -8,9 +8,10 @@ use fastrand::Rng;
 use rategate::charge::Hold;
 use rategate::policy::{Anchor, Ratio};
 use rategate::{
-    AllOf, AsyncLimiter, BackfillPool, CommitLog, Concurrency, Decision, FixedWindow, Gcra,
-    Limiter, ManualClock, Pacer, Rate, SlidingLog,
+    AdaptiveConcurrency, AdaptiveRate, AllOf, AsyncLimiter, BackfillPool, CommitLog, Concurrency,
+    Decision, FixedWindow, Gcra, Grant, Limiter, ManualClock, Pacer, Rate, SlidingLog,
 };
+use rategate_core::adaptive::Outcome;
 use rategate_core::debt::Debt;
 use rategate_core::holds::{self, HoldVerdict};
 use rategate_core::ledger::Ledger;
@@ -19,7 +20,7 @@ use rategate_testkit::executor::Task;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn limits(random: &mut Rng) -> [AllOf; 7] {
+fn limits(random: &mut Rng) -> [AllOf; 10] {
     let permits = random.u64(1..=4);
     let burst = Gcra::per_second(random.u64(1..=9)).burst(permits);
     let window = FixedWindow::new(permits, SECOND, Anchor::Epoch);
@@ -32,6 +33,9 @@ fn limits(random: &mut Rng) -> [AllOf; 7] {
         log.compact().into(),
         Pacer::new(Rate::per_second(5), SECOND / 3, None).into(),
         BackfillPool::new(permits, Ratio::ONE, None).unwrap().into(),
+        AdaptiveConcurrency::new(1, 8).into(),
+        AdaptiveRate::new(Rate::per_second(1), Rate::per_second(8)).into(),
+        AllOf::default().and(AdaptiveConcurrency::new(1, 8)).and(Gcra::per_second(9).burst(3)),
     ]
 }
 
@@ -95,6 +99,13 @@ impl Pair {
                 self.ledger.release(now_ns, 1);
                 self.limiter.release(1).unwrap();
             }
+            8 => {
+                let (start_ns, outcome) =
+                    (now_ns / 2, [Outcome::Served, Outcome::Dropped][random.usize(..2)]);
+                self.ledger.release_with_outcome(now_ns, start_ns, 1, outcome);
+                let grant = Grant::from_words([start_ns, start_ns, start_ns, 1]);
+                self.limiter.release_with_outcome(&grant, outcome).unwrap();
+            }
             3 => {
                 self.ledger.refill(now_ns, 1);
                 self.limiter.refill(1).unwrap();
@@ -113,7 +124,7 @@ impl Pair {
                 let charged = self.ledger.charge(now_ns, 1, Debt::FORGOTTEN);
                 assert_eq!(charged.is_ok(), self.limiter.charge(1).is_ok(), "{what}");
             }
-            8..13 => self.clock.advance(Duration::from_nanos(random.u64(..400_000_000))),
+            9..14 => self.clock.advance(Duration::from_nanos(random.u64(..400_000_000))),
             _ => self.try_acquire(1, what),
         }
     }
@@ -121,7 +132,7 @@ impl Pair {
 
 #[test]
 fn a_limit_denies_at_its_gate_as_it_does_behind_its_lock() {
-    let mut denied = [0; 7];
+    let mut denied = [0; 10];
     for seed in 0..300 {
         let mut random = Rng::with_seed(seed);
         let (now, later) = (limits(&mut random), limits(&mut random));
@@ -159,4 +170,17 @@ fn a_waiter_that_leaves_changes_what_a_denial_says() {
     let [_first, second] = waiting;
     drop(second);
     assert_eq!(denied(), Some(2 * SECOND));
+}
+
+/// A larger limit grants at once, also while a grant has not reached its waiter.
+#[test]
+fn a_change_opens_the_gate_beside_a_grant_on_its_way() {
+    let limiter = AsyncLimiter::with_clock(Concurrency::new(1), ManualClock::stepped());
+    let first = limiter.try_permit(1).unwrap().unwrap();
+    let mut waiting = Task::new(limiter.permit(1));
+    waiting.run();
+    drop(first);
+    assert!(!limiter.try_acquire(1).unwrap().is_granted(), "it is the waiter's");
+    limiter.reconfigure(Concurrency::new(2)).unwrap();
+    assert!(limiter.try_acquire(1).unwrap().is_granted());
 }

@@ -142,7 +142,7 @@ class Gate {
       return this.#counted(this.#failed(error, key, cost, false), request)
     }
     const { grant, remaining } = decision
-    if (grant !== null) return this.#granted(key, grant, limiter && (() => limiter.release(cost)), request, response)
+    if (grant !== null) return this.#granted(key, grant, remaining, limiter && (() => limiter.release(cost)), request, response)
     if (this.#waitWithin !== undefined) return this.#wait(key, cost, request, response)
     return this.#counted(this.#over(decision.retryAfterNs, Math.min(remaining, cost - 1)), request)
   }
@@ -164,7 +164,7 @@ class Gate {
 
   #held (key, held, request, response) {
     const remaining = this.#isKeyed ? this.#limiter.remaining(key) : this.#limiter.remaining
-    return this.#granted(key, { remaining }, () => {
+    return this.#granted(key, null, remaining, () => {
       if (this.#isRefunded(response)) held.cancel()
       else held.keep()
     }, request, response)
@@ -179,7 +179,7 @@ class Gate {
       return this.#counted(this.#failed(error, key, cost, false), request)
     }
     const { grant, remaining, retryAfterNs, by } = decision
-    if (grant !== null) return this.#granted(key, grant, this.#refund(key, grant, response), request, response)
+    if (grant !== null) return this.#granted(key, grant, remaining, this.#refund(key, grant, response), request, response)
     // Without the store and a part of its limit, the client has not exceeded anything.
     if (by === 'fallback' && remaining === null) return this.#counted(this.#refused('undecided', retryAfterNs), request)
     return this.#counted(this.#over(retryAfterNs, remaining === null ? null : Math.min(remaining, cost - 1)), request)
@@ -193,14 +193,15 @@ class Gate {
       const options = { timeout: this.#waitWithin, signal: control.signal }
       if (this.#isShared) {
         const grant = await this.#limiter.acquire(key, cost, { ...options, refundable: this.#keepsGrants })
-        return this.#granted(key, grant, this.#refund(key, grant, response), request, response)
+        return this.#granted(key, grant, grant.remaining, this.#refund(key, grant, response), request, response)
       }
       const limiter = this.#of(key)
       if (!this.#countsInFlight && this.#options.refundWhen !== undefined) {
         return this.#held(key, await limiter.hold(cost, FOREVER, options), request, response)
       }
       const grant = await limiter.acquire(cost, options)
-      return this.#granted(key, grant, this.#countsInFlight ? () => limiter.release(cost) : undefined, request, response)
+      const end = this.#countsInFlight ? () => limiter.release(cost) : undefined
+      return this.#granted(key, grant, limiter.remaining, end, request, response)
     } catch (error) {
       if (control.signal.aborted) return GONE
       return this.#counted(this.#failed(error, key, cost, true), request)
@@ -210,14 +211,14 @@ class Gate {
   }
 
   /** Lets a request pass. `end` is called once its response has ended. */
-  #granted (key, grant, end, request, response) {
+  #granted (key, grant, remaining, end, request, response) {
     // The client may have left before the store replied.
     if (this.#keepsGrants && isOver(response)) {
       this.#limiter.refund(key, grant)
       return GONE
     }
     if (end) atTheEnd(response, end)
-    return this.#counted(this.#passed(key, grant.remaining), request)
+    return this.#counted(this.#passed(key, remaining), request)
   }
 
   /** Returns what brings a grant of a store back at the end of a response, if anything does. */

@@ -10,7 +10,9 @@ const TIMEOUT_NS: u64 = 5_000_000_000;
 /// than 5 s.
 ///
 /// It finds the limit of a server that refuses what is too much. One that lets callers wait is
-/// filled until they give up. The rule is that of Netflix' concurrency-limits.
+/// filled until they give up. The rule is that of Netflix' concurrency-limits, which counts what was
+/// in flight when an operation started; here it counts what is when it ends. The limit grows half
+/// as fast where many start, and end, at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aimd {
     bounds: Bounds,

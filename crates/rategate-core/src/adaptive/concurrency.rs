@@ -104,8 +104,8 @@ impl State {
     }
 
     /// Follows a start that took all that its [share](crate::share) of the limit had left.
-    pub(crate) fn fill_share(&mut self) {
-        self.learned.fill_share(self.in_flight_at_most());
+    pub(crate) fn fill_share(&mut self, now_ns: u64) {
+        self.learned.fill_share(self.in_flight_at_most(), now_ns);
     }
 
     /// Ends operations, and returns how many of them there were.

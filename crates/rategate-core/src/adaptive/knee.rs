@@ -223,7 +223,7 @@ impl Knee {
         let is_whole = u64::from(most) >= self.limit / ONE;
         let is_reached = is_whole || most_in_share > 0;
         let may_grow = is_whole || parts(most_in_share) >= self.limit / 4;
-        let full = if is_whole { self.limit } else { parts(most).max(1) };
+        let full = if is_whole { self.limit } else { parts(most.max(most_in_share)).max(1) };
         let busy = u128::from(in_flight).saturating_mul(self.base.into());
         let worked_on = ratio(busy, mean.max(1).into());
         let goal = goal(worked_on, full);
@@ -316,7 +316,7 @@ impl Knee {
         }
         (self.changed_ns, self.is_cut_off) = (sample.start_ns.min(sample.end_ns), true);
         self.probed_until_ns = None;
-        self.window = Window::new(self.changed_ns);
+        self.window = self.window.renewed(self.changed_ns);
         (self.standing, self.reached) = (0, 0);
     }
 }
@@ -346,8 +346,8 @@ impl Controller for Knee {
         self.bounds = bounds;
     }
 
-    fn fill_share(&mut self, in_flight: u32) {
-        self.window.fill_share(in_flight);
+    fn fill_share(&mut self, in_flight: u32, now_ns: u64) {
+        self.window.fill_share(in_flight, now_ns);
     }
 
     fn sample(&mut self, sample: Sample) {
@@ -380,7 +380,7 @@ impl Controller for Knee {
             return;
         }
         if self.window.samples == 0 && self.changed_ns >= self.window.begun_ns() {
-            self.window = Window::new(sample.start_ns.min(self.latest_ns));
+            self.window = self.window.renewed(sample.start_ns.min(self.latest_ns));
         }
         match (self.phase, self.probed_until_ns) {
             (Phase::Probe { .. }, None) => {

@@ -111,8 +111,8 @@ impl Learned {
     }
 
     /// Follows a start with which a share of the limit was reached.
-    pub(crate) fn fill_share(&mut self, in_flight: u32) {
-        self.controller.as_dyn().fill_share(in_flight);
+    pub(crate) fn fill_share(&mut self, in_flight: u32, now_ns: u64) {
+        self.controller.as_dyn().fill_share(in_flight, now_ns);
     }
 
     /// Follows the end of operations at `now_ns`.

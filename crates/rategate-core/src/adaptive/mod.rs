@@ -83,7 +83,7 @@ pub trait Controller: Debug {
 
     /// Records that an operation took all that its [share](crate::share) of the limit had left:
     /// `in_flight` reached the share, although perhaps not the limit.
-    fn fill_share(&mut self, _in_flight: u32) {}
+    fn fill_share(&mut self, _in_flight: u32, _now_ns: u64) {}
 }
 
 /// The bounds of a limit that follows measurements, and the limit at first.

@@ -19,6 +19,7 @@ pub(super) struct Window {
     most: u32,
     /// The maximum in flight with a start that filled its share; 0 for none.
     most_in_share: u32,
+    filled_ns: u64,
 }
 
 /// The averages of a window.
@@ -66,9 +67,17 @@ impl Window {
         self.in_flight = self.in_flight.saturating_add(sample.in_flight.into());
     }
 
+    /// Returns a window without samples from `begun_ns` on. Of shares that were filled it knows
+    /// since then.
+    pub(super) fn renewed(&self, begun_ns: u64) -> Self {
+        let Self { most_in_share, filled_ns, .. } = *self;
+        let most_in_share = if filled_ns >= begun_ns { most_in_share } else { 0 };
+        Self { most_in_share, filled_ns, ..Self::new(begun_ns) }
+    }
+
     /// Records a start that filled its share.
-    pub(super) fn fill_share(&mut self, in_flight: u32) {
-        self.most_in_share = self.most_in_share.max(in_flight);
+    pub(super) fn fill_share(&mut self, in_flight: u32, now_ns: u64) {
+        (self.most_in_share, self.filled_ns) = (self.most_in_share.max(in_flight), now_ns);
     }
 
     pub(super) const fn begun_ns(&self) -> u64 {

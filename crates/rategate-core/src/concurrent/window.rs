@@ -51,8 +51,8 @@ impl Numbers {
         Self { start_ns, end_ns, permits, base }
     }
 
-    /// Returns the value behind a grant and the permits left, or the time to the next window.
-    /// Returns `None` if the ledger has to decide.
+    /// Returns the value behind a grant, or the time to the next window. Returns `None` if the
+    /// ledger has to decide.
     #[inline]
     fn decide(self, value: u64, now_ns: u64, permits: u64) -> Option<Result<u64, NonZeroU64>> {
         let left_ns = NonZeroU64::new(self.end_ns.saturating_sub(now_ns))?;

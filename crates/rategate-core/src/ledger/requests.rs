@@ -65,7 +65,7 @@ impl Ledger {
         let Some(over) = NonZeroU64::new(permits).filter(|_| permits > room) else {
             let verdict = self.try_acquire(now_ns, permits)?;
             if permits == room && matches!(verdict, Verdict::Granted(_)) {
-                self.started.fill_share();
+                self.started.fill_share(now_ns);
             }
             return Ok(Some(verdict));
         };

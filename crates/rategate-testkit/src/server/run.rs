@@ -205,7 +205,7 @@ impl<C: Controller> World<'_, C> {
         }
         limit.in_flight += 1;
         if !share.is_whole() && u64::from(limit.in_flight) == in_share {
-            limit.controller.fill_share(limit.in_flight);
+            limit.controller.fill_share(limit.in_flight, self.now_ns);
         }
         let call = self.calls.len();
         self.count(client, |measured| measured.sent += 1);

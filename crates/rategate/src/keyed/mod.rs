@@ -260,9 +260,26 @@ impl<K: Key + ?Sized, C: Clock + Clone> Keyed<K, C> {
         location: &KeyLocation<K::Id>,
         permits: u64,
     ) -> Result<Decision, KeyedError> {
-        let decision = self.try_uncounted(location, permits);
-        self.observe(key, location, permits, &decision);
-        decision
+        self.try_observed(key, location, permits, || self.table.clock.now_ns())
+    }
+
+    /// Decides a try, and counts it with what it leaves.
+    fn try_observed(
+        &self,
+        key: &K,
+        location: &KeyLocation<K::Id>,
+        permits: u64,
+        read_ns: impl Fn() -> u64,
+    ) -> Result<Decision, KeyedError> {
+        let decided = if permits == 0 {
+            self.take_none(location)
+        } else {
+            self.table.try_acquire::<Status>(location, permits, read_ns)
+        };
+        if let Ok((decision, status)) = &decided {
+            self.observe(key, location, permits, decision, || status.remaining);
+        }
+        decided.map(|(decision, _)| decision)
     }
 
     /// Takes `permits` for a key at once, and returns the limit's status with the decision.
@@ -306,8 +323,8 @@ impl<K: Key + ?Sized, C: Clock + Clone> Keyed<K, C> {
         } else {
             self.table.try_acquire::<Status>(&location, permits, read_ns)
         };
-        if self.table.stats_of(location.tier).is_some() {
-            self.observe(key, &location, permits, &decided.map(|decided| decided.0));
+        if let Ok((decision, status)) = &decided {
+            self.observe(key, &location, permits, decision, || status.remaining);
         }
         decided
     }
@@ -359,9 +376,10 @@ impl<K: Key + ?Sized, C: Clock + Clone> Keyed<K, C> {
             }
             let now_ns = self.table.clock.now_ns();
             for (location, key, permits) in batch.iter().flatten() {
-                let decision = self.table.try_acquire::<()>(location, *permits, || now_ns);
-                self.observe(key, location, *permits, &decision);
-                report(decision);
+                report(match self.table.stats_of(location.tier) {
+                    None => self.table.try_acquire::<()>(location, *permits, || now_ns),
+                    Some(_) => self.try_observed(key, location, *permits, || now_ns),
+                });
             }
         }
     }
@@ -466,11 +484,10 @@ impl<K: Key + ?Sized, C: Clock + Clone> Keyed<K, C> {
         key: &K,
         location: &KeyLocation<K::Id>,
         permits: u64,
-        decision: &Result<Decision, KeyedError>,
+        decision: &Decision,
+        remaining: impl FnOnce() -> u64,
     ) {
         let Some((stats, limit)) = self.table.stats_of(location.tier) else { return };
-        let Ok(decision) = decision else { return };
-        let remaining = || self.table.remaining(location).unwrap_or(0);
         let outcome = Outcome::of(decision, remaining, limit);
         match &self.name {
             Some(name_of) => stats.observe_named(location.id, permits, outcome, || name_of(key)),

@@ -81,11 +81,22 @@ impl<K: Key + ?Sized, C: Clock + Clone> Keyed<K, C> {
         let decided = self.table.try_acquire::<()>(location, permits, read_ns);
         match decided? {
             Decision::Granted(grant) => {
-                self.observe(key, location, permits, &Ok(Decision::Granted(grant)));
+                self.observe_end(key, location, permits, &Decision::Granted(grant));
                 Ok(Ok(grant))
             }
             Decision::Denied(_) => Ok(Err(self.table.limiter(location)?)),
         }
+    }
+
+    fn observe_end(
+        &self,
+        key: &K,
+        location: &KeyLocation<K::Id>,
+        permits: u64,
+        decision: &Decision,
+    ) {
+        let remaining = || self.table.remaining(location).unwrap_or(0);
+        self.observe(key, location, permits, decision, remaining);
     }
 
     fn observe_wait(
@@ -96,13 +107,14 @@ impl<K: Key + ?Sized, C: Clock + Clone> Keyed<K, C> {
         ended: Result<Grant, AcquireError>,
     ) -> Result<Grant, Error> {
         match &ended {
-            Ok(grant) => self.observe(key, location, permits, &Ok(Decision::Granted(*grant))),
+            Ok(grant) => self.observe_end(key, location, permits, &Decision::Granted(*grant)),
             Err(AcquireError::TooLong(error)) => {
                 let denied = Decision::denied_for(error.retry_after());
-                self.observe(key, location, permits, &Ok(denied));
+                self.observe_end(key, location, permits, &denied);
             }
             Err(AcquireError::DeadlinePassed | AcquireError::QueueFull) => {
-                self.observe(key, location, permits, &Ok(Decision::denied_for(Duration::ZERO)));
+                let denied = Decision::denied_for(Duration::ZERO);
+                self.observe_end(key, location, permits, &denied);
             }
             Err(_) => {}
         }

@@ -102,6 +102,12 @@ impl State {
         true
     }
 
+    /// Returns `true` if waiters take their own permits.
+    pub(crate) fn takes(&self) -> bool {
+        let Self { limit, waits } = self;
+        waits.as_ref().map_or_else(|| !limit.keeps_schedule(), |waits| waits.queue.takes(limit))
+    }
+
     /// Returns the number of waiters.
     pub(crate) fn waiting(&self) -> u32 {
         self.waits.as_ref().map_or(0, |waits| waits.queue.waiting())

@@ -38,7 +38,8 @@ const MAX_LANES: usize = 8;
 /// for client in ["ann", "bob", "bob", "bob"] {
 ///     let limiter = table.entry(client).or_insert_with(|| Limiter::new(policy));
 ///     let decision = limiter.try_acquire(6)?;
-///     stats.observe_named(client, 6, Outcome::of(&decision, 10), || client);
+///     let outcome = Outcome::of(&decision, || limiter.remaining().unwrap_or(0), 10);
+///     stats.observe_named(client, 6, outcome, || client);
 /// }
 /// let report = stats.report();
 /// assert_eq!((report.denied.ranked[0].key, report.denied.ranked[0].count), ("bob", 2));
@@ -49,7 +50,8 @@ const MAX_LANES: usize = 8;
 ///
 /// Each call adds to a counter. One call in `n`, 32 by default of [`Detail`], also goes to a
 /// sketch, under a lock that no thread waits for. Neither cost depends on the number of keys:
-/// together they are some nanoseconds for each call. Memory is bounded as well: 3
+/// together they are some nanoseconds for each call, and for each grant a division: whether it is
+/// near asks for what is left. Memory is bounded as well: 3
 /// [sketches](Top) for each of two lanes for each thread that can run at a time, at most 16
 /// lanes.
 ///

@@ -42,8 +42,7 @@
 //! # Contract
 //!
 //! That of the policy, to the nanosecond, except for the start that a grant by the cached clock
-//! reports. That start is the reading that made it due; what is left counts from there, up to
-//! 2^31.
+//! reports, which is the reading that made it due.
 
 use super::super::LockFreeVerdict;
 use super::super::sync::{AtomicU64, Ordering, Padded, back_off};
