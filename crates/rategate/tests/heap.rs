@@ -120,7 +120,7 @@ fn idle_limiters_are_small() {
         assert!(bytes <= max_heap_bytes, "{permits} permits: {bytes}");
     }
     let both = bytes_of_idle(|| Limiter::new(AllOf::default().and(bucket()).and(bucket())));
-    assert!(both <= 4_096, "{both}");
+    assert!(both <= 896, "{both}");
 }
 
 /// An operation under a limit that follows measurements allocates nothing, whether it is served,

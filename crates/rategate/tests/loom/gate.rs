@@ -1,58 +1,57 @@
 //! The gate of a limit that decides under its lock: what has been denied is denied without the
 //! lock, until something comes back, a caller waits or the numbers change.
 
-use rategate::{AnyPolicy, Limiter};
+use rategate::{AllOf, Limiter};
 use rategate_core::span::whole_ns as ns;
 
 use crate::world::{ManualTime, S, Tasks, acquiring, at_each, at_once, explore, start};
 
 /// Returns a limiter that has denied a permit, so that its gate is shut.
-fn used_up(policy: impl Into<AnyPolicy>, time: &ManualTime) -> Limiter<ManualTime> {
-    let limiter = Limiter::with_clock(policy.into(), time.clone());
+fn used_up(limits: impl Into<AllOf>, time: &ManualTime) -> Limiter<ManualTime> {
+    let limiter = Limiter::with_clock(limits, time.clone());
     assert!(tried(&limiter));
     assert!(!tried(&limiter));
     limiter
+}
+
+/// Two windows together, which have no lock-free form: time brings their permits.
+fn of_time() -> AllOf {
+    AllOf::default().and(at_each(1)).and(at_each(1))
 }
 
 fn tried(limiter: &Limiter<ManualTime>) -> bool {
     limiter.try_acquire(1).unwrap().is_granted()
 }
 
-/// One permit comes back, and two try: one of them has it.
-#[test]
-fn quick_what_comes_back_opens_the_gate() {
-    explore(|time| {
+/// What `act` brings is for one of two that try.
+fn opens_for_one(act: fn(&Limiter<ManualTime>)) {
+    explore(move |time| {
         let limiter = used_up(at_once(1), time);
         let other = start({
             let limiter = limiter.clone();
             move || tried(&limiter)
         });
-        assert_eq!(limiter.release(1), Ok(true));
+        act(&limiter);
         let own = tried(&limiter);
         assert_ne!(own, other.join().unwrap());
     });
 }
 
-/// A larger limit has one permit more, for one of two.
+#[test]
+fn quick_what_comes_back_opens_the_gate() {
+    opens_for_one(|limiter| assert_eq!(limiter.release(1), Ok(true)));
+}
+
 #[test]
 fn quick_a_change_opens_the_gate() {
-    explore(|time| {
-        let limiter = used_up(at_once(1), time);
-        let other = start({
-            let limiter = limiter.clone();
-            move || tried(&limiter)
-        });
-        limiter.reconfigure(at_once(2)).unwrap();
-        let own = tried(&limiter);
-        assert_ne!(own, other.join().unwrap());
-    });
+    opens_for_one(|limiter| limiter.reconfigure(at_once(2)).unwrap());
 }
 
 /// Time opens the gate for a try and a task that waits: they never have one permit.
 #[test]
 fn quick_time_opens_the_gate_for_one() {
     explore(|time| {
-        let limiter = used_up(at_each(1), time);
+        let limiter = used_up(of_time(), time);
         let task = start({
             let limiter = Tasks::from(limiter.clone());
             move || ns(acquiring(&limiter, 1).finish().unwrap().promised_at())
@@ -71,7 +70,7 @@ fn quick_time_opens_the_gate_for_one() {
 #[test]
 fn quick_closing_opens_the_gate() {
     explore(|time| {
-        let limiter = used_up(at_each(1), time);
+        let limiter = used_up(of_time(), time);
         let other = start({
             let limiter = limiter.clone();
             move || limiter.try_acquire(1).map_or(true, |decision| !decision.is_granted())
