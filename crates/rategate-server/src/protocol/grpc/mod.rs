@@ -3,6 +3,7 @@
 mod health;
 mod status;
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -13,8 +14,9 @@ use http::header::CONTENT_TYPE;
 use http::{Method, Request};
 use tonic::codec::{Codec as _, EncodeBody, SingleMessageCompressionOverride};
 use tonic::codegen::{Service as _, tokio_stream};
-use tonic::service::Routes;
 use tonic::{Code, Status};
+use tonic_health::pb::health_server::HealthServer;
+use tonic_health::server::HealthService;
 use tonic_prost::ProstCodec;
 
 pub use self::health::Health;
@@ -38,24 +40,21 @@ pub struct Settings {
 }
 
 /// The gRPC services. Clones share them.
-#[derive(Clone, Debug)]
-pub struct Grpc {
-    routes: Routes,
+#[derive(Clone)]
+pub struct Grpc(Arc<Services>);
+
+struct Services {
+    engine: Box<dyn Decide + Send + Sync>,
+    health: HealthServer<HealthService>,
     settings: Settings,
 }
 
-/// Envoy's rate limit service over an engine.
-#[derive(Debug)]
-struct Rls<D> {
-    engine: D,
-    options: Options,
-}
-
-/// The right of the caller of a method, and the reason for which the call counts as refused.
-#[derive(Clone, Debug)]
-struct Caller {
+/// A call of Envoy's rate limit service.
+struct RlsCall {
+    services: Arc<Services>,
     may_credit: bool,
-    refusal: Arc<OnceLock<RefusalReason>>,
+    /// The reason for which it counts as refused.
+    refusal: OnceLock<RefusalReason>,
 }
 
 fn is_of_rls<B>(request: &Request<B>) -> bool {
@@ -68,22 +67,18 @@ impl Grpc {
     where
         D: Decide + Send + Sync + 'static,
     {
-        let rls = Rls { engine, options: settings.options.clone() };
-        let rls =
-            RateLimitServiceServer::new(rls).max_decoding_message_size(settings.max_message_bytes);
         let health = health.server(settings.max_message_bytes);
-        let routes = Routes::new(rls).add_service(health).prepare();
-        Self { routes, settings }
+        Self(Arc::new(Services { engine: Box::new(engine), health, settings }))
     }
 
     /// Answers a request of a caller with these rights.
     ///
     /// Dropping the future cancels the call. Nothing is taken then unless the message was
     /// complete.
-    pub async fn call<B>(&self, mut request: Request<B>, rights: Rights) -> Response
+    pub async fn call<B>(&self, request: Request<B>, rights: Rights) -> Response
     where
         B: HttpBody<Data = Bytes> + Send + 'static,
-        B::Error: Into<BoxError>,
+        B::Error: Into<BoxError> + Send,
     {
         if request.method() != Method::POST {
             return refused(Status::unimplemented("gRPC is called by POST"));
@@ -93,19 +88,30 @@ impl Grpc {
         if !rights.has(Right::Ask) && !health::is_method(path) {
             return no_token();
         }
+        // The two services are told apart here and not by a router, which boxes bodies and
+        // replies once more. Each of them refuses the methods that it does not have.
         let is_of_rls = is_of_rls(&request);
-        let refusal = Arc::default();
-        let may_credit = rights.has(Right::Credit);
-        request.extensions_mut().insert(Caller { may_credit, refusal: Arc::clone(&refusal) });
-        let call = self.routes.clone().call(request);
-        let Ok(Ok(response)) = tokio::time::timeout(self.settings.max_wait, call).await else {
+        let call = Arc::new(RlsCall {
+            services: Arc::clone(&self.0),
+            may_credit: rights.has(Right::Credit),
+            refusal: OnceLock::new(),
+        });
+        let Settings { max_message_bytes, max_wait, .. } = self.0.settings;
+        let response = if is_of_rls {
+            RateLimitServiceServer::from_arc(Arc::clone(&call))
+                .max_decoding_message_size(max_message_bytes)
+                .call(request)
+        } else {
+            self.0.health.clone().call(request)
+        };
+        let Ok(Ok(response)) = tokio::time::timeout(max_wait, response).await else {
             return refused(Status::deadline_exceeded("the call took too long"));
         };
         let status = Status::from_header_map(response.headers());
         if is_of_rls && status.as_ref().is_some_and(|it| it.code() == Code::OutOfRange) {
             return self.denied();
         }
-        let reason = refusal.get().copied().or_else(|| reason(status?.code()));
+        let reason = call.refusal.get().copied().or_else(|| reason(status?.code()));
         (reason.map(Extension), response.map(Body::new)).into_response()
     }
 
@@ -116,7 +122,7 @@ impl Grpc {
     }
 
     fn denied(&self) -> Response {
-        let denial = rls::response(&RlsAnswer::unread(), &self.settings.options);
+        let denial = rls::response(&RlsAnswer::unread(), &self.0.settings.options);
         let codec = &mut ProstCodec::<RateLimitResponse, RateLimitRequest>::default();
         let message = EncodeBody::new_server(
             codec.encoder(),
@@ -131,24 +137,23 @@ impl Grpc {
 }
 
 #[tonic::async_trait]
-impl<D: Decide + Send + Sync + 'static> RateLimitService for Rls<D> {
+impl RateLimitService for RlsCall {
     async fn should_rate_limit(
         &self,
         request: tonic::Request<RateLimitRequest>,
     ) -> Result<tonic::Response<RateLimitResponse>, Status> {
-        let caller = request.extensions().get::<Caller>().cloned();
-        let may_credit = caller.as_ref().is_some_and(|caller| caller.may_credit);
+        let Services { engine, settings: Settings { options, .. }, .. } = &*self.services;
         let question = RlsRequest::of(request.get_ref());
-        let answer = rls::answer(&self.engine, question, &self.options, may_credit).await;
+        let answer = rls::answer(&**engine, question, options, self.may_credit).await;
         let refusal = match &answer {
             Ok(answer) => answer.refusal(),
             Err(error) => Some(error.refusal()),
         };
-        if let Some((caller, reason)) = caller.zip(refusal) {
+        if let Some(reason) = refusal {
             // A call is answered once.
-            let _ = caller.refusal.set(reason);
+            let _ = self.refusal.set(reason);
         }
-        Ok(tonic::Response::new(rls::response(&answer?, &self.options)))
+        Ok(tonic::Response::new(rls::response(&answer?, options)))
     }
 }
 
@@ -159,6 +164,12 @@ pub(crate) fn no_token() -> Response {
 
 fn refused(status: Status) -> Response {
     (reason(status.code()).map(Extension), status.into_http::<Body>()).into_response()
+}
+
+impl fmt::Debug for Grpc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grpc").field("settings", &self.0.settings).finish_non_exhaustive()
+    }
 }
 
 impl Default for Settings {

@@ -26,7 +26,7 @@ pub(crate) struct RlsAnswer {
 ///
 /// [`RlsError`].
 pub(crate) async fn answer(
-    engine: &impl Decide,
+    engine: &(impl Decide + ?Sized),
     request: Result<RlsRequest<'_>, MalformedRequest>,
     options: &Options,
     may_credit: bool,

@@ -17,7 +17,7 @@ use crate::engine::{
 ///
 /// [`RlsError`] at once, for an invalid request. Errors of decisions are in [`Decided`].
 pub fn ask(
-    engine: &impl Decide,
+    engine: &(impl Decide + ?Sized),
     ask: &RlsRequest<'_>,
     options: &Options,
 ) -> Result<Decided<Answer, RlsError>, RlsError> {
@@ -37,7 +37,7 @@ pub fn ask(
 
 /// Submits a request without an id.
 fn plain(
-    engine: &impl Decide,
+    engine: &(impl Decide + ?Sized),
     ask: &RlsRequest<'_>,
     options: &Options,
     verb: Verb,
@@ -52,7 +52,7 @@ fn plain(
 
 /// Submits a request that states an operation.
 fn ask_stated(
-    engine: &impl Decide,
+    engine: &(impl Decide + ?Sized),
     ask: &RlsRequest<'_>,
     options: &Options,
     stated: Stated,
@@ -88,7 +88,7 @@ fn ask_stated(
 /// Decides an operation under an id. An end without an effect is [`RlsError::UnknownId`] or
 /// [`RlsError::Ended`].
 fn operate(
-    engine: &impl Decide,
+    engine: &(impl Decide + ?Sized),
     id: UniqueId,
     operation: Operation,
     items: &[Item<'_>],
