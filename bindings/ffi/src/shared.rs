@@ -521,7 +521,6 @@ fn rules(policies: &Policies, name: Option<&str>) -> Result<Vec<(String, Rule)>,
             AnyPolicy::Gcra(policy) => policy.into(),
             AnyPolicy::SlidingLog(policy) => policy.into(),
             AnyPolicy::FixedWindow(policy) => policy.into(),
-            AnyPolicy::Calendar(policy) => policy.into(),
             policy => return Err(SharedError::Policy(Box::new(policy))),
         };
         let label = match (name, at) {

@@ -10,7 +10,6 @@ use core::num::NonZeroU64;
 use self::slow_start::SlowStart;
 use crate::adaptive::{self, AdaptiveConcurrency, AdaptiveRate, RateState};
 use crate::backfill_pool::{self, BackfillPool};
-use crate::calendar::{self, Calendar};
 use crate::commit_log::{self, CommitLog};
 use crate::concurrency::{self, Concurrency};
 use crate::debt::{Charge, Charged};
@@ -143,7 +142,7 @@ macro_rules! policies {
 policies! {
     Gcra(tag::GCRA): Gcra, gcra::State, "A continuous token bucket.";
     SlidingLog(tag::SLIDING_LOG): SlidingLog, sliding_log::State, "A sliding log: at most N in any window.";
-    FixedWindow(tag::FIXED_WINDOW): FixedWindow, fixed_window::State, "A fixed window: at most N in each.";
+    FixedWindow(tag::FIXED_WINDOW): FixedWindow, fixed_window::State, "A fixed window: at most N in each, or in each day, week or month.";
     Pacer(tag::PACER): Pacer, pacer::State, "Batched average pacing.";
     TwoTimeline(tag::TWO_TIMELINE): Box<TwoTimeline>, Box<two_timeline::State>, "An ideal schedule with exact wait times.";
     WarmUp(tag::WARM_UP): WarmUp, Box<warm_up::State>, "A rate that a limit at rest reaches over a period.";
@@ -152,7 +151,6 @@ policies! {
     AdaptiveRate(tag::ADAPTIVE_RATE): AdaptiveRate, Box<RateState>, "A rate that follows refusals.";
     Concurrency(tag::CONCURRENCY): Concurrency, concurrency::State, "A bound on operations in flight.";
     CommitLog(tag::COMMIT_LOG): CommitLog, commit_log::State, "A commit log: at most N effects in any window.";
-    Calendar(tag::CALENDAR): Calendar, calendar::State, "A calendar quota: at most N in each day, week or month.";
     SlowStart(tag::SLOW_START..=tag::LAST_SLOW_START): Box<SlowStart>, Box<slow_start::State>, "A limit that begins at a part of its rate.";
 }
 

@@ -1,5 +1,5 @@
-//! The calendar quota: at most N permits in each day, week, month or year of a calendar, whose
-//! windows have unequal lengths.
+//! Calendars: the days, weeks, months or years of a zone, as the windows of a
+//! [fixed window](crate::fixed_window). They have unequal lengths.
 //!
 //! ```text
 //!   N = 3   |  ooo            |o   oo     |                  | a month in New York:
@@ -7,31 +7,15 @@
 //!        1 Mar (31 days - 1 h)   (30 days)     (31 days)       30 d 23 h in March, by its clocks
 //! ```
 //!
-//! The policy counts. A [`Grid`] says where the borders are: it knows the zone and the calendar,
-//! and the core knows neither.
-//!
-//! # Contract
-//!
-//! * **Units.** Nanoseconds since the grid's origin, by convention the year 1970 in UTC.
-//! * **Ceiling.** At most N permits in each window of the grid; in any span of time that touches
-//!   k windows at most k N.
-//! * **Retry.** Exact: the next border, or sooner if the request fits now. In a carried debt it may
-//!   be a later border.
-//! * **Clock.** Going backwards stays in the newest window; at the end of 64 bits nothing wraps.
-//! * **Refund.** Exact within the grant's window, under the same numbers. Later nothing comes back.
-//! * **Charge.** Counts in the window, past N too. A debt ends with its window, or, if it is
-//!   carried, N of it at each border.
-//! * **Change.** Under another calendar the count carries over into the window around the change.
-//!   Under the same one, whose zone got new rules, the window ends where it would have, and later
-//!   windows follow the new rules.
-//! * **Saved.** The state has its window and can be read without the zone. A window that ends at
-//!   no border of the grid by then lasts until the next one.
-//! * **Cost.** 32 bytes, and two comparisons within a window. A new window asks the grid.
+//! The limit counts. A [`Grid`] says where the borders are: it knows the zone and the calendar,
+//! and the core knows neither. Instants are nanoseconds since the grid's origin, by convention the
+//! year 1970 in UTC.
 //!
 //! # Example
 //!
 //! ```
 //! use rategate_core::calendar::{Calendar, Grid, Window};
+//! use rategate_core::fixed_window::FixedWindow;
 //! use rategate_core::ledger::Ledger;
 //! use rategate_core::verdict::Verdict;
 //!
@@ -56,7 +40,7 @@
 //!     }
 //! }
 //!
-//! let mut limit = Ledger::new(Calendar::new(1, &Shifts), 0);
+//! let mut limit = Ledger::new(FixedWindow::of_calendar(1, Calendar::new(&Shifts))?, 0);
 //! assert!(matches!(limit.try_acquire(7, 1)?, Verdict::Granted(_)));
 //! assert!(matches!(limit.try_acquire(8, 1)?, Verdict::Granted(_)), "a border lies between");
 //! let Verdict::Denied(denial) = limit.try_acquire(10, 1)? else { unreachable!() };
@@ -65,16 +49,9 @@
 //! ```
 
 use core::fmt::Debug;
-use core::num::NonZeroU64;
 use core::ptr;
 
-use crate::debt::{Charge, Charged};
-use crate::error::{LimitError, or_panic};
-use crate::policy::{Policy, Taken};
-use crate::portable::{Portable, Reader, WordsError, Writer, tag};
-use crate::refund::Refund;
-use crate::verdict::{Opening, Refusal};
-use crate::window_debt::{self, Count};
+use crate::portable::{Reader, WordsError, Writer};
 
 /// The windows of a calendar: they follow each other without gaps from the clock's zero on.
 pub trait Grid: Debug + Send + Sync {
@@ -108,34 +85,17 @@ pub struct Window {
     pub number: u64,
 }
 
-/// A limit of at most `permits` in each window of a calendar.
+/// The end of a window that lasts to the clock's end.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// A calendar.
 #[derive(Clone, Copy, Debug)]
 pub struct Calendar {
-    permits: NonZeroU64,
     /// The digest of the calendar's text.
     digest: u64,
-    /// Absent in a policy that was read from words, which do not say where the borders are.
+    /// Absent in a calendar that was read from words, which do not say where the borders are.
     grid: Option<&'static dyn Grid>,
 }
-
-/// The count of the newest window.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct State {
-    start_ns: u64,
-    end_ns: u64,
-    used: u64,
-    /// `true` if later windows pay what exceeds the limit.
-    is_carried: bool,
-}
-
-/// The end of a window that lasts to the clock's end.
-const NEVER: u64 = u64::MAX;
-
-/// The maximum number of permits that charges bring into a window.
-pub const MAX_CHARGED: u64 = CARRIED - 1;
-
-/// The bit that marks the count of a carried debt where a state is kept in words.
-const CARRIED: u64 = 1 << 63;
 
 /// Returns a text in words of eight bytes, of which the last is filled up with zeros.
 fn words_of(text: &str) -> impl Iterator<Item = u64> + '_ {
@@ -159,48 +119,17 @@ impl Window {
 }
 
 impl Calendar {
-    /// Creates a limit of at most `permits` in each window of `grid`.
-    ///
-    /// # Panics
-    ///
-    /// Panics where [`try_new`](Self::try_new) fails.
+    /// Creates a calendar of these windows.
     #[must_use]
-    #[track_caller]
-    pub fn new(permits: u64, grid: &'static dyn Grid) -> Self {
-        or_panic(Self::try_new(permits, grid))
-    }
-
-    /// Creates a limit of at most `permits` in each window of `grid`.
-    ///
-    /// # Errors
-    ///
-    /// [`LimitError::ZeroPermits`].
-    pub fn try_new(permits: u64, grid: &'static dyn Grid) -> Result<Self, LimitError> {
-        let permits = NonZeroU64::new(permits).ok_or(LimitError::ZeroPermits)?;
+    pub fn new(grid: &'static dyn Grid) -> Self {
         let digest = words_of(grid.text()).fold(FNV_START, digest_of);
-        Ok(Self { permits, digest, grid: Some(grid) })
+        Self { digest, grid: Some(grid) }
     }
 
-    /// Returns the maximum number of permits in a window.
-    #[must_use]
-    pub const fn permits(&self) -> u64 {
-        self.permits.get()
-    }
-
-    /// Returns the calendar's own text. It is empty for a policy that was read from words alone.
+    /// Returns the calendar's own text. It is empty for one that was read from words alone.
     #[must_use]
     pub fn text(&self) -> &'static str {
         self.grid.map_or("", Grid::text)
-    }
-
-    /// Returns a policy of another number of permits in each window of the same calendar.
-    ///
-    /// # Errors
-    ///
-    /// [`LimitError::ZeroPermits`].
-    pub fn with_permits(self, permits: u64) -> Result<Self, LimitError> {
-        let permits = NonZeroU64::new(permits).ok_or(LimitError::ZeroPermits)?;
-        Ok(Self { permits, ..self })
     }
 
     /// Returns a digest of the calendar's own text, by which a store tells calendars apart.
@@ -221,8 +150,8 @@ impl Calendar {
 
     /// Returns the window around `at_ns`.
     ///
-    /// A policy that was read from words alone has one window for all time, so never grants too
-    /// much.
+    /// A calendar that was read from words alone has one window for all time, so that a limit never
+    /// grants too much.
     #[must_use]
     pub fn window(&self, at_ns: u64) -> Window {
         let all = Window { start_ns: 0, end_ns: NEVER, number: 0 };
@@ -238,86 +167,29 @@ impl Calendar {
         self.grid.map_or(0, |grid| grid.offset_s(at_ns))
     }
 
-    /// Returns the permits used in the window around `at_ns`, which is the newest or a later one.
-    fn used(&self, state: &State, at_ns: u64) -> u64 {
-        if !state.is_over(at_ns) {
-            state.used
-        } else if state.used > 0 && state.is_carried {
-            let later = self.window(at_ns).number.saturating_sub(self.window(state.end_ns).number);
-            window_debt::after(self.permits, state.used, later.saturating_add(1))
-        } else {
-            0
+    /// Returns `true` if the borders are known.
+    pub(crate) const fn is_known(&self) -> bool {
+        self.grid.is_some()
+    }
+
+    /// Returns this calendar with the borders of another, if its own are not known.
+    pub(crate) fn known_as(self, other: &Self) -> Self {
+        Self { grid: self.grid.or(other.grid), ..self }
+    }
+
+    /// Writes the calendar's text.
+    pub(crate) fn write(&self, words: &mut Writer) {
+        words.word(u64::try_from(self.text().len()).unwrap_or(u64::MAX));
+        words_of(self.text()).for_each(|word| words.word(word));
+    }
+
+    /// Reads the digest of a text. No borders follow from it without a zone.
+    pub(crate) fn read(words: &mut Reader<'_>) -> Result<Self, WordsError> {
+        let (bytes, mut digest) = (words.word()?, FNV_START);
+        for _ in 0..bytes.div_ceil(8) {
+            digest = digest_of(digest, words.word()?);
         }
-    }
-
-    /// Returns the border at which at most `available` permits are used, or `None` if it lies
-    /// beyond the clock. More than those are used in the newest window.
-    fn opens_ns(&self, state: &State, available: u64) -> Option<u64> {
-        let end_ns = Some(state.end_ns).filter(|&end_ns| end_ns != NEVER)?;
-        let (used, is_carried) = (state.used, state.is_carried);
-        let borders = window_debt::borders_until(self.permits, used, is_carried, available);
-        self.later_border(end_ns, borders.saturating_sub(1))
-    }
-
-    /// Returns the state in the window around `at_ns`.
-    pub(crate) fn moved_to(&self, state: &State, at_ns: u64) -> State {
-        let mut state = *state;
-        if self.used(&state, at_ns) == 0 {
-            return State::default();
-        }
-        self.count(&mut state, at_ns, 0, false);
-        state
-    }
-
-    /// Returns the window around `at_ns` and its count, unless later windows pay some of it.
-    pub(crate) fn count_at(&self, state: &State, at_ns: u64) -> Option<Count> {
-        let State { start_ns, end_ns, used, is_carried } = self.moved_to(state, at_ns);
-        if used == 0 {
-            let Window { start_ns, end_ns, .. } = self.window(at_ns);
-            return Some(Count { start_ns, end_ns, used });
-        }
-        (!is_carried).then_some(Count { start_ns, end_ns, used })
-    }
-
-    /// Counts permits in the window around `at_ns`, or in the newest if that is later. A debt is
-    /// carried if it was, or from now on.
-    fn count(&self, state: &mut State, at_ns: u64, permits: u64, is_carried: bool) {
-        let used = self.used(state, at_ns);
-        let is_carried = is_carried || (state.is_carried && used > self.permits());
-        if state.is_over(at_ns) {
-            let Window { start_ns, end_ns, .. } = self.window(at_ns);
-            (state.start_ns, state.end_ns) = (start_ns.max(state.end_ns), end_ns);
-        }
-        self.set_used(state, used.saturating_add(permits), is_carried);
-    }
-
-    /// Begins the window around `at_ns` with the count.
-    fn begin_at(&self, state: &mut State, at_ns: u64) {
-        let Window { start_ns, end_ns, .. } = self.window(at_ns);
-        (state.start_ns, state.end_ns) = (start_ns, end_ns);
-    }
-
-    const fn set_used(&self, state: &mut State, used: u64, is_carried: bool) {
-        state.used = used;
-        state.is_carried = is_carried && used > self.permits();
-    }
-
-    /// Returns the end of the window and the count, if the window is one of the grid and the count
-    /// ends with it.
-    pub(crate) fn end_and_used(&self, state: &State) -> Option<(u64, u64)> {
-        let State { start_ns, end_ns, used, is_carried } = *state;
-        let window = self.window(end_ns.saturating_sub(1));
-        let is_own = used == 0 || (window.start_ns, window.end_ns) == (start_ns, end_ns);
-        (is_own && !is_carried).then_some((end_ns, used))
-    }
-
-    /// Returns the state of a count in the window that ends at `end_ns`.
-    pub(crate) fn with_end(&self, end_ns: u64, used: u64) -> State {
-        let start_ns = match used {
-            0 => 0,
-            _ => self.window(end_ns.saturating_sub(1)).start_ns,
-        };
-        State::of_count(Count { start_ns, end_ns, used })
+        Ok(Self { digest, grid: None })
     }
 }
 
@@ -325,7 +197,7 @@ impl Calendar {
 /// zone differs, so that it can be put into force.
 impl PartialEq for Calendar {
     fn eq(&self, other: &Self) -> bool {
-        (self.permits, self.digest) == (other.permits, other.digest)
+        self.digest == other.digest
             && match (self.grid, other.grid) {
                 (Some(own), Some(other)) => ptr::addr_eq(own, other),
                 (None, None) => true,
@@ -335,176 +207,3 @@ impl PartialEq for Calendar {
 }
 
 impl Eq for Calendar {}
-
-impl State {
-    /// Returns `true` if the window has ended by then. A fresh state's has.
-    const fn is_over(&self, at_ns: u64) -> bool {
-        self.end_ns <= at_ns && self.end_ns != NEVER
-    }
-
-    pub(crate) const fn of_count(Count { start_ns, end_ns, used }: Count) -> Self {
-        if used == 0 {
-            return Self { start_ns: 0, end_ns: 0, used, is_carried: false };
-        }
-        Self { start_ns, end_ns, used, is_carried: false }
-    }
-
-    /// Returns the begin of the newest window.
-    pub(crate) const fn start_ns(&self) -> u64 {
-        self.start_ns
-    }
-
-    const fn contains(&self, at_ns: u64) -> bool {
-        self.start_ns <= at_ns && !self.is_over(at_ns)
-    }
-
-    /// Returns the count, marked if it is carried.
-    const fn used_word(&self) -> u64 {
-        if self.is_carried { self.used | CARRIED } else { self.used }
-    }
-}
-
-impl Policy for Calendar {
-    type State = State;
-
-    fn fresh(&self, _now_ns: u64) -> State {
-        State::default()
-    }
-
-    fn opening(
-        &self,
-        state: &State,
-        from_ns: u64,
-        permits: NonZeroU64,
-    ) -> Result<Opening, Refusal> {
-        let Some(available) = self.permits().checked_sub(permits.get()) else {
-            return Err(Refusal::exceeds(permits, self.permits()));
-        };
-        if self.used(state, from_ns) <= available {
-            return Ok(Opening::at(from_ns));
-        }
-        let opens_ns = self.opens_ns(state, available);
-        opens_ns.map(Opening::at).ok_or(Refusal::BeyondClock { wait_ns: NEVER })
-    }
-
-    fn take(&self, state: &mut State, grant: Taken) {
-        self.count(state, grant.start_ns, grant.permits.get(), false);
-    }
-
-    fn remaining(&self, state: &State, now_ns: u64) -> u64 {
-        self.permits().saturating_sub(self.used(state, now_ns))
-    }
-
-    /// Takes permits back only while the grant's window lasts. A new grid may have counted them
-    /// in another.
-    fn refund(&self, state: &mut State, refund: Refund) -> u64 {
-        let is_current = state.contains(refund.start_ns) && state.contains(refund.now_ns);
-        if refund.returned.is_none() || !is_current {
-            return 0;
-        }
-        let permits = refund.permits.min(state.used);
-        self.set_used(state, state.used.saturating_sub(permits), state.is_carried);
-        permits
-    }
-
-    /// Lowers the window's count, at most to zero.
-    fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
-        let back = permits.min(self.used(state, now_ns));
-        if back > 0 {
-            self.count(state, now_ns, 0, false);
-            self.set_used(state, state.used.saturating_sub(back), state.is_carried);
-        }
-        back
-    }
-
-    fn charge(&self, state: &mut State, charge: Charge) -> Option<Charged> {
-        let Charge { now_ns, permits, debt } = charge;
-        // By the rate of this window: others have other lengths.
-        let length_ns = if debt.is_carried() { self.window(now_ns).length_ns().max(1) } else { 1 };
-        let max_used = window_debt::max_used(self.permits, debt, length_ns, MAX_CHARGED);
-        let booked = permits.min(max_used.saturating_sub(self.used(state, now_ns)));
-        if booked > 0 {
-            self.count(state, now_ns, booked, debt.is_carried());
-        }
-        Some(Charged::of(permits, booked, self.debt(state, now_ns)))
-    }
-
-    fn debt(&self, state: &State, now_ns: u64) -> u64 {
-        self.used(state, now_ns).saturating_sub(self.permits())
-    }
-
-    fn debt_ends_ns(&self, state: &State, from_ns: u64) -> Option<u64> {
-        match self.debt(state, from_ns) {
-            0 => Some(from_ns),
-            _ => self.opens_ns(state, self.permits()),
-        }
-    }
-
-    /// Returns the first border at which the count is zero.
-    fn fresh_at_ns(&self, state: &State) -> Option<u64> {
-        if state.used == 0 { Some(0) } else { self.opens_ns(state, 0) }
-    }
-
-    fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {
-        // A policy that was read from words does not know its later borders.
-        let old_grid = Self { grid: old.grid.or(self.grid), ..*old };
-        let used = old_grid.used(state, now_ns);
-        if used == 0 {
-            *state = State::default();
-            return;
-        }
-        // A clock that went back stays in the newest window.
-        let now_ns = now_ns.max(state.start_ns);
-        if state.is_over(now_ns) || old.digest != self.digest {
-            self.begin_at(state, now_ns);
-        } else if old.grid.is_none() && self.grid.is_some() {
-            self.begin_at(state, state.end_ns.saturating_sub(1));
-        }
-        self.set_used(state, used, state.is_carried && used > old.permits());
-    }
-}
-
-impl Portable for Calendar {
-    fn tag(&self) -> u16 {
-        tag::CALENDAR
-    }
-
-    /// Writes the permits and the calendar's text.
-    fn write_numbers(&self, words: &mut Writer) {
-        words.word(self.permits());
-        words.word(u64::try_from(self.text().len()).unwrap_or(u64::MAX));
-        words_of(self.text()).for_each(|word| words.word(word));
-    }
-
-    /// Reads the permits and the digest of the text. No borders follow from it without a zone.
-    fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
-        tag::expect(tag, tag::CALENDAR)?;
-        let permits = NonZeroU64::new(words.word()?).ok_or(LimitError::ZeroPermits)?;
-        let (bytes, mut digest) = (words.word()?, FNV_START);
-        for _ in 0..bytes.div_ceil(8) {
-            digest = digest_of(digest, words.word()?);
-        }
-        Ok(Self { permits, digest, grid: None })
-    }
-
-    fn write_state(&self, state: &State, words: &mut Writer) {
-        let state = self.moved_to(state, words.now_ns());
-        words.word(state.used_word());
-        words.instant(state.start_ns.into());
-        words.instant(state.end_ns.into());
-    }
-
-    fn read_state(&self, words: &mut Reader<'_>) -> Result<State, WordsError> {
-        let word = words.word()?;
-        let (start_ns, end_ns) = (words.instant()?.on_clock(), words.instant()?.on_clock());
-        let (used, is_carried) = (word & MAX_CHARGED, word & CARRIED != 0);
-        let mut state = State { start_ns, end_ns: end_ns.max(1), used, is_carried };
-        if used == 0 || (state.is_over(words.since().now_ns) && !is_carried) {
-            return Ok(State::default());
-        }
-        if self.grid.is_some() {
-            self.begin_at(&mut state, end_ns.saturating_sub(1));
-        }
-        Ok(state)
-    }
-}

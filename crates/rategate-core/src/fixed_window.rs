@@ -7,11 +7,15 @@
 //!          k M      (k + 1) M
 //! ```
 //!
+//! The windows have one length, or they are the days, weeks or months of a
+//! [calendar](crate::calendar).
+//!
 //! # Contract
 //!
-//! * **Units.** Nanoseconds. The grid starts at the clock's zero, or at the first grant.
-//! * **Ceiling.** At most N permits in each window `[k M, (k + 1) M)`; in a window of length W at
-//!   any phase at most `N (ceil(W / M) + 1)`.
+//! * **Units.** Nanoseconds. Windows of one length start at the clock's zero, or at the first
+//!   grant; those of a calendar count from its grid's origin, by convention the year 1970.
+//! * **Ceiling.** At most N permits in each window; in any span of time that touches k windows at
+//!   most k N.
 //! * **Starts.** The ceiling holds for real starts (the default), and for promised instants where
 //!   a schedule promises instants.
 //! * **Retry.** Exact: the next border, or sooner if the request fits now. In a carried debt it may
@@ -20,8 +24,14 @@
 //! * **Refund.** Exact within the grant's window, under the same numbers. Later nothing comes back.
 //! * **Charge.** Counts in the window, past N too. A debt ends with its window, or, if it is
 //!   carried, N of it at each border.
-//! * **Change.** The count carries over into the new window.
-//! * **Cost.** 40 bytes and one division.
+//! * **Change.** The count carries over into the window around the change, also from windows of one
+//!   length to those of a calendar. Where only N changes, or the rules of a calendar's zone, a
+//!   window in use ends where it would have. A grid that starts at the first grant starts anew
+//!   where its length changes: at the change if anything is in use, else at the next grant.
+//! * **Saved.** The state has its window. One that ends at no border of the grid by then lasts
+//!   until the next one.
+//! * **Cost.** 32 bytes, and two comparisons within a window. A new window takes a division, or asks
+//!   the calendar.
 //!
 //! # Example
 //!
@@ -44,6 +54,7 @@ mod words;
 use core::num::NonZeroU64;
 use core::time::Duration;
 
+use crate::calendar::{Calendar, NEVER, Window};
 use crate::debt::{Charge, Charged, Debt};
 use crate::error::{LimitError, or_panic};
 use crate::policy::{Policy, Taken};
@@ -56,8 +67,21 @@ use crate::window_debt::{self, Count};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
     permits: NonZeroU64,
-    period_ns: NonZeroU64,
-    anchor: Anchor,
+    windows: Windows,
+}
+
+/// The windows of a grid, which follow each other without gaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Windows {
+    /// Windows of one length.
+    Even {
+        /// The length, in nanoseconds.
+        period_ns: NonZeroU64,
+        /// The start of the grid.
+        anchor: Anchor,
+    },
+    /// The windows of a calendar, by a clock that shows the time since 1970.
+    Of(Calendar),
 }
 
 /// The start of the grid of windows.
@@ -70,12 +94,12 @@ pub enum Anchor {
     FirstCall,
 }
 
-/// The count of the newest window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The count of the newest window. A fresh limit has had none: its state ends at zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// The start of the grid, once that is known.
-    anchor_ns: Option<u64>,
-    window_ns: u64,
+    start_ns: u64,
+    /// The first instant behind the window, or [`NEVER`].
+    end_ns: u64,
     used: u64,
     /// `true` if later windows pay what exceeds the limit.
     is_carried: bool,
@@ -110,8 +134,34 @@ impl FixedWindow {
         anchor: Anchor,
     ) -> Result<Self, LimitError> {
         match checked(permits, period, u64::MAX) {
-            Ok((permits, period_ns)) => Ok(Self { permits, period_ns, anchor }),
+            Ok((permits, period_ns)) => {
+                Ok(Self { permits, windows: Windows::Even { period_ns, anchor } })
+            }
             Err(error) => Err(error),
+        }
+    }
+
+    /// Creates a limit of at most `permits` in each window of a calendar.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::ZeroPermits`].
+    pub const fn of_calendar(permits: u64, calendar: Calendar) -> Result<Self, LimitError> {
+        match NonZeroU64::new(permits) {
+            Some(permits) => Ok(Self { permits, windows: Windows::Of(calendar) }),
+            None => Err(LimitError::ZeroPermits),
+        }
+    }
+
+    /// Returns a limit of another number of permits in each of the same windows.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::ZeroPermits`].
+    pub const fn with_permits(self, permits: u64) -> Result<Self, LimitError> {
+        match NonZeroU64::new(permits) {
+            Some(permits) => Ok(Self { permits, ..self }),
+            None => Err(LimitError::ZeroPermits),
         }
     }
 
@@ -121,50 +171,98 @@ impl FixedWindow {
         self.permits.get()
     }
 
-    /// Returns the length of a window, in nanoseconds.
+    /// Returns the windows.
     #[must_use]
-    pub const fn period_ns(&self) -> u64 {
-        self.period_ns.get()
+    pub const fn windows(&self) -> Windows {
+        self.windows
     }
 
-    /// Returns the start of the grid.
+    /// Returns the calendar that has the windows, if one has.
     #[must_use]
-    pub const fn anchor(&self) -> Anchor {
-        self.anchor
+    pub const fn calendar(&self) -> Option<Calendar> {
+        match self.windows {
+            Windows::Of(calendar) => Some(calendar),
+            Windows::Even { .. } => None,
+        }
     }
 
-    /// Returns the start of the window around `at_ns`.
-    fn window_of(&self, anchor_ns: u64, at_ns: u64) -> u64 {
-        let into_ns = at_ns.saturating_sub(anchor_ns).checked_rem(self.period_ns.get());
-        at_ns.saturating_sub(into_ns.unwrap_or(0))
+    /// Returns the length of all windows in nanoseconds; those of a calendar have no common one.
+    #[must_use]
+    pub const fn period_ns(&self) -> Option<NonZeroU64> {
+        match self.windows {
+            Windows::Even { period_ns, .. } => Some(period_ns),
+            Windows::Of(_) => None,
+        }
+    }
+
+    /// Returns `true` if the windows start at the first grant, which no clock tells.
+    #[must_use]
+    pub const fn starts_at_grant(&self) -> bool {
+        matches!(self.windows, Windows::Even { anchor: Anchor::FirstCall, .. })
+    }
+
+    /// Returns the time from `at_ns` to the `nth` border after it, in nanoseconds; `u64::MAX` if that
+    /// lies beyond what a calendar knows. The first is the end of the window around `at_ns`. A grid
+    /// that starts at a first grant is taken to start then.
+    #[must_use]
+    pub fn border_in_ns(&self, at_ns: u64, nth: u64) -> u64 {
+        let Window { start_ns, end_ns, .. } = self.window(&State::default(), at_ns);
+        let border_ns = self.border_ns(start_ns, end_ns, nth.saturating_sub(1));
+        let left_ns = border_ns.map(|border_ns| border_ns.saturating_sub(at_ns.into()));
+        left_ns.and_then(|left_ns| left_ns.try_into().ok()).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the window around `at_ns`, on the grid of a state.
+    fn window(&self, state: &State, at_ns: u64) -> Window {
+        let (period_ns, border_ns) = match self.windows {
+            Windows::Of(calendar) => return calendar.window(at_ns),
+            Windows::Even { period_ns, anchor: Anchor::Epoch } => (period_ns, 0),
+            Windows::Even { period_ns, .. } if state.is_fresh() => (period_ns, at_ns),
+            Windows::Even { period_ns, .. } => (period_ns, state.end_ns),
+        };
+        let since_ns = at_ns.saturating_sub(border_ns);
+        let start_ns = at_ns.saturating_sub(since_ns % period_ns);
+        let end_ns = start_ns.saturating_add(period_ns.get());
+        Window { start_ns, end_ns, number: since_ns / period_ns }
     }
 
     /// Returns the permits used in the window around `at_ns`, which is the newest or a later one.
     fn used(&self, state: &State, at_ns: u64) -> u64 {
-        let Some(anchor_ns) = state.anchor_ns else { return 0 };
-        let window_ns = self.window_of(anchor_ns, at_ns);
-        if window_ns <= state.window_ns {
-            state.used
-        } else if state.is_carried {
-            let since_ns = window_ns.saturating_sub(state.window_ns);
-            let borders = since_ns.checked_div(self.period_ns.get()).unwrap_or(0);
-            window_debt::after(self.permits, state.used, borders)
-        } else {
-            0
+        if !state.is_over(at_ns) {
+            return state.used;
         }
+        if state.used == 0 || !state.is_carried {
+            return 0;
+        }
+        let [next, window] = [state.end_ns, at_ns].map(|at_ns| self.window(state, at_ns).number);
+        let borders = window.saturating_sub(next).saturating_add(1);
+        window_debt::after(self.permits, state.used, borders)
     }
 
-    /// Returns the first border at which at most `available` permits are used.
-    fn opens_ns(&self, state: &State, available: u64) -> u128 {
-        let (used, is_carried) = (state.used, state.is_carried);
+    /// Returns the border at which at most `available` permits are used, or `None` if it lies
+    /// beyond what a calendar knows. More than those are used in the newest window.
+    fn opens_ns(&self, state: &State, available: u64) -> Option<u128> {
+        let State { start_ns, end_ns, used, is_carried } = *state;
         let borders = window_debt::borders_until(self.permits, used, is_carried, available);
-        self.border_ns(state, borders)
+        self.border_ns(start_ns, end_ns, borders.saturating_sub(1))
     }
 
-    /// Returns the instant `borders` borders after the begin of the newest window.
-    fn border_ns(&self, state: &State, borders: u64) -> u128 {
-        let since_ns = u128::from(borders).saturating_mul(self.period_ns.get().into());
-        u128::from(state.window_ns).saturating_add(since_ns)
+    /// Returns the border that comes `later` borders after the end of a window, or `None` if it lies
+    /// beyond what a calendar knows.
+    fn border_ns(&self, start_ns: u64, end_ns: u64, later: u64) -> Option<u128> {
+        match self.windows {
+            Windows::Of(_) if end_ns == NEVER => None,
+            Windows::Of(calendar) => calendar.later_border(end_ns, later).map(u128::from),
+            Windows::Even { period_ns, .. } => {
+                let period_ns = u128::from(period_ns.get());
+                let end_ns = match end_ns {
+                    // The clock's last instant is in the window before it.
+                    NEVER => u128::from(start_ns).saturating_add(period_ns).max(1 << u64::BITS),
+                    end_ns => end_ns.into(),
+                };
+                Some(end_ns.saturating_add(period_ns.saturating_mul(later.into())))
+            }
+        }
     }
 
     /// Returns the state in the window around `at_ns`.
@@ -173,50 +271,81 @@ impl FixedWindow {
         if self.used(&state, at_ns) > 0 {
             self.count(&mut state, at_ns, 0, Debt::FORGOTTEN);
         } else {
-            state.used = 0;
+            self.set_used(&mut state, 0, false);
         }
         state
     }
 
-    /// Returns the window around `at_ns` and its count, unless later windows pay some of it, the
-    /// grid has not begun, or the window reaches beyond the clock.
+    /// Returns the window around `at_ns` and its count, unless later windows pay some of it, or the
+    /// grid has not begun.
     pub(crate) fn count_at(&self, state: &State, at_ns: u64) -> Option<Count> {
-        let anchor_ns = state.anchor_ns?;
-        let State { window_ns, used, is_carried, .. } = self.moved_to(state, at_ns);
-        let start_ns = self.window_of(anchor_ns, at_ns).max(window_ns);
-        let end_ns = start_ns.checked_add(self.period_ns.get())?;
-        (!is_carried || used <= self.permits()).then_some(Count { start_ns, end_ns, used })
-    }
-
-    pub(crate) const fn with_count(&self, Count { start_ns, used, .. }: Count) -> State {
-        let anchor_ns = match self.anchor {
-            Anchor::Epoch => 0,
-            Anchor::FirstCall => start_ns,
-        };
-        State { anchor_ns: Some(anchor_ns), window_ns: start_ns, used, is_carried: false }
+        if state.is_fresh() && self.starts_at_grant() {
+            return None;
+        }
+        let mut state = self.moved_to(state, at_ns);
+        if state.is_over(at_ns) {
+            self.begin(&mut state, at_ns);
+        }
+        let State { start_ns, end_ns, used, is_carried } = state;
+        (!is_carried).then_some(Count { start_ns, end_ns, used })
     }
 
     /// Counts permits in the window around `at_ns`, or in the newest if that is later.
     fn count(&self, state: &mut State, at_ns: u64, permits: u64, debt: Debt) {
-        let anchor_ns = *state.anchor_ns.get_or_insert(at_ns);
         let used = self.used(state, at_ns);
-        state.window_ns = self.window_of(anchor_ns, at_ns).max(state.window_ns);
-        state.used = used.saturating_add(permits);
         // A debt that has been paid is over, and the next one ends in its own way.
         let is_owed = state.is_carried && used > self.permits();
-        state.is_carried = debt.is_carried() || is_owed;
+        if state.is_over(at_ns) {
+            self.begin(state, at_ns);
+        }
+        self.set_used(state, used.saturating_add(permits), debt.is_carried() || is_owed);
+    }
+
+    /// Begins the window around `at_ns`, which is not before the end of the newest.
+    fn begin(&self, state: &mut State, at_ns: u64) {
+        let Window { start_ns, end_ns, .. } = self.window(state, at_ns);
+        (state.start_ns, state.end_ns) = (start_ns.max(state.end_ns), end_ns);
+    }
+
+    const fn set_used(&self, state: &mut State, used: u64, is_carried: bool) {
+        state.used = used;
+        state.is_carried = is_carried && used > self.permits();
+    }
+
+    /// Lets a window that ends at no border of the grid last until the next one.
+    fn align(&self, state: &mut State) {
+        let Window { start_ns, end_ns, .. } = self.window(state, state.end_ns.saturating_sub(1));
+        (state.start_ns, state.end_ns) = (start_ns, end_ns);
     }
 }
 
 impl State {
-    /// Returns the count of the newest window, if no later one pays any of it.
-    pub(crate) const fn used_alone(&self) -> Option<u64> {
-        if self.is_carried { None } else { Some(self.used) }
+    pub(crate) const fn of_count(Count { start_ns, end_ns, used }: Count) -> Self {
+        Self { start_ns, end_ns, used, is_carried: false }
+    }
+
+    /// Returns the newest window and its count, unless later windows pay some of it.
+    pub(crate) const fn to_count(self) -> Option<Count> {
+        let Self { start_ns, end_ns, used, is_carried } = self;
+        if is_carried { None } else { Some(Count { start_ns, end_ns, used }) }
     }
 
     /// Returns the begin of the newest window.
-    pub(crate) const fn window_ns(&self) -> u64 {
-        self.window_ns
+    pub(crate) const fn start_ns(&self) -> u64 {
+        self.start_ns
+    }
+
+    const fn is_fresh(&self) -> bool {
+        self.end_ns == 0
+    }
+
+    /// Returns `true` if the window has ended by then.
+    const fn is_over(&self, at_ns: u64) -> bool {
+        self.end_ns <= at_ns && self.end_ns != NEVER
+    }
+
+    const fn contains(&self, at_ns: u64) -> bool {
+        self.start_ns <= at_ns && !self.is_over(at_ns)
     }
 }
 
@@ -224,11 +353,7 @@ impl Policy for FixedWindow {
     type State = State;
 
     fn fresh(&self, _now_ns: u64) -> State {
-        let anchor_ns = match self.anchor {
-            Anchor::Epoch => Some(0),
-            Anchor::FirstCall => None,
-        };
-        State { anchor_ns, window_ns: 0, used: 0, is_carried: false }
+        State::default()
     }
 
     fn opening(
@@ -243,7 +368,10 @@ impl Policy for FixedWindow {
         if self.used(state, from_ns) <= available {
             return Ok(Opening::at(from_ns));
         }
-        on_clock(self.opens_ns(state, available), from_ns).map(Opening::at)
+        match self.opens_ns(state, available) {
+            Some(opens_ns) => on_clock(opens_ns, from_ns).map(Opening::at),
+            None => Err(Refusal::BeyondClock { wait_ns: NEVER }),
+        }
     }
 
     fn take(&self, state: &mut State, grant: Taken) {
@@ -257,15 +385,12 @@ impl Policy for FixedWindow {
     /// Takes permits back only while the grant's window lasts. A new grid may have counted them
     /// in another.
     fn refund(&self, state: &mut State, refund: Refund) -> u64 {
-        let Some(anchor_ns) = state.anchor_ns.filter(|_| refund.returned.is_some()) else {
-            return 0;
-        };
-        let is_current = |instant_ns: u64| self.window_of(anchor_ns, instant_ns) == state.window_ns;
-        if !is_current(refund.start_ns) || !is_current(refund.now_ns) {
+        let is_current = state.contains(refund.start_ns) && state.contains(refund.now_ns);
+        if refund.returned.is_none() || !is_current {
             return 0;
         }
         let permits = refund.permits.min(state.used);
-        state.used = state.used.saturating_sub(permits);
+        self.set_used(state, state.used.saturating_sub(permits), state.is_carried);
         permits
     }
 
@@ -274,14 +399,23 @@ impl Policy for FixedWindow {
         let back = permits.min(self.used(state, now_ns));
         if back > 0 {
             self.count(state, now_ns, 0, Debt::FORGOTTEN);
-            state.used = state.used.saturating_sub(back);
+            self.set_used(state, state.used.saturating_sub(back), state.is_carried);
         }
         back
     }
 
+    /// Books a charge. A bound on carried debts counts by the length of this window: those of a
+    /// calendar have others.
     fn charge(&self, state: &mut State, charge: Charge) -> Option<Charged> {
         let Charge { now_ns, permits, debt } = charge;
-        let max_used = window_debt::max_used(self.permits, debt, self.period_ns.get(), MAX_CHARGED);
+        let length_ns = match self.windows {
+            Windows::Even { period_ns, .. } => period_ns.get(),
+            Windows::Of(calendar) if debt.is_carried() => {
+                calendar.window(now_ns).length_ns().max(1)
+            }
+            Windows::Of(_) => 1,
+        };
+        let max_used = window_debt::max_used(self.permits, debt, length_ns, MAX_CHARGED);
         let booked = permits.min(max_used.saturating_sub(self.used(state, now_ns)));
         if booked > 0 {
             self.count(state, now_ns, booked, debt);
@@ -297,31 +431,41 @@ impl Policy for FixedWindow {
         if self.debt(state, from_ns) == 0 {
             return Some(from_ns);
         }
-        self.opens_ns(state, self.permits()).try_into().ok()
+        self.opens_ns(state, self.permits())?.try_into().ok()
     }
 
-    /// Returns the first border at which the count is zero. A grid anchored at a first call never
-    /// recovers, since the anchor must be kept.
+    /// Returns the first border at which the count is zero. A grid that starts at a first grant
+    /// never recovers, since its start must be kept.
     fn fresh_at_ns(&self, state: &State) -> Option<u64> {
-        match self.anchor {
-            Anchor::Epoch if state.used > 0 => self.opens_ns(state, 0).try_into().ok(),
-            Anchor::FirstCall if state.anchor_ns.is_some() => None,
-            Anchor::Epoch | Anchor::FirstCall => Some(0),
+        match state.used {
+            _ if self.starts_at_grant() && !state.is_fresh() => None,
+            0 => Some(0),
+            _ => self.opens_ns(state, 0)?.try_into().ok(),
         }
     }
 
     fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {
-        let used = old.used(state, now_ns);
-        if self.anchor != old.anchor {
-            state.anchor_ns = match self.anchor {
-                Anchor::Epoch => Some(0),
-                Anchor::FirstCall => Some(now_ns),
-            };
+        let (old_windows, goes_on, is_found) = match (self.windows, old.windows) {
+            (Windows::Of(new), Windows::Of(old)) => {
+                let is_found = new.is_known() && !old.is_known();
+                (Windows::Of(old.known_as(&new)), new.digest() == old.digest(), is_found)
+            }
+            (new, old) => (old, new == old, false),
+        };
+        let used = Self { windows: old_windows, ..*old }.used(state, now_ns);
+        let is_carried = state.is_carried && used > old.permits();
+        // A clock that went back stays in the newest window.
+        let now_ns = now_ns.max(state.start_ns);
+        // Without its borders a calendar had one window for all time.
+        let is_lost = is_found && state.end_ns == NEVER;
+        if !goes_on || is_lost || (used == 0 && !self.starts_at_grant()) {
+            *state = State::default();
         }
-        if let Some(anchor_ns) = state.anchor_ns {
-            state.window_ns = self.window_of(anchor_ns, now_ns);
+        if used > 0 && state.is_over(now_ns) {
+            self.begin(state, now_ns);
+        } else if used > 0 && is_found {
+            self.align(state);
         }
-        state.used = used;
-        state.is_carried &= used > old.permits().max(self.permits());
+        self.set_used(state, used, is_carried);
     }
 }

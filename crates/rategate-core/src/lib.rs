@@ -10,7 +10,7 @@
 //! | a rate with a burst, in one instant of memory | [`gcra`] |
 //! | at most N in *any* window of M | [`sliding_log`] |
 //! | at most N in each window of a grid | [`fixed_window`] |
-//! | at most N in each day, week or month of a calendar | [`calendar`] |
+//! | at most N in each day, week or month | [`fixed_window`] of a [`calendar`] |
 //! | operations evenly spaced, with the wait time of each | [`two_timeline`] |
 //! | operations in batches, at an average rate | [`pacer`] |
 //! | a rate that a server at rest reaches over a period | [`warm_up`] |

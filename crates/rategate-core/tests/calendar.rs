@@ -1,4 +1,5 @@
-//! Tests of the `calendar` contract, against one counter that goes from border to border.
+//! Tests of windows of a calendar, and of those of one length beside them, against one counter that
+//! goes from border to border.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -9,7 +10,9 @@ use rategate_core::any_policy::{AnyPolicy, Member};
 use rategate_core::calendar::{Calendar, Grid, Window};
 use rategate_core::debt::{Charge, Debt};
 use rategate_core::error::{ExceedsCapacity, LimitError};
+use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::ledger::Ledger;
+use rategate_core::policy::Taken;
 use rategate_core::portable::RestoreContext;
 use rategate_core::saved::restore;
 use rategate_core::saved::{Numbers, numbers_of};
@@ -43,6 +46,10 @@ impl Grid for Listed {
 
 fn grid(text: &'static str, borders: Vec<u64>) -> &'static Listed {
     Box::leak(Box::new(Listed { text, borders }))
+}
+
+fn quota(permits: u64, grid: &'static dyn Grid) -> FixedWindow {
+    FixedWindow::of_calendar(permits, Calendar::new(grid)).unwrap()
 }
 
 /// Windows of unequal random lengths, in units of `unit_ns`.
@@ -126,8 +133,15 @@ fn answers_are_those_of_one_counter() {
     for seed in 0..1_500 {
         let mut random = Rng::with_seed(seed);
         let permits = random.u64(1..=6);
-        let listed = grid("random", random_borders(&mut random, 3));
-        let policy = Calendar::new(permits, listed);
+        // Every other seed has windows of one length.
+        let period_ns = random.u64(1..=80);
+        let (policy, listed) = if seed % 2 == 0 {
+            let listed = grid("random", random_borders(&mut random, 3));
+            (quota(permits, listed), listed)
+        } else {
+            let even = FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch);
+            (even, grid("even", (0..20_000).map(|nth| nth * period_ns).collect()))
+        };
         let mut now_ns = random.u64(0..=90);
         let (mut limit, mut plain) =
             (Ledger::new(policy, now_ns), Plain::new(permits, &listed.borders));
@@ -205,7 +219,7 @@ fn answers_are_those_of_one_counter() {
 /// Retry: one nanosecond before the border nothing passes, and at the border everything does.
 #[test]
 fn a_retry_is_exact_at_the_border() {
-    let mut limit = Ledger::new(Calendar::new(2, grid("days", vec![0, 23 * S, 48 * S])), 0);
+    let mut limit = Ledger::new(quota(2, grid("days", vec![0, 23 * S, 48 * S])), 0);
     assert!(granted(limit.try_acquire(5 * S, 2)).is_some());
     assert_eq!(retry(limit.try_acquire(23 * S - 1, 2)), 1);
     assert_eq!(start(limit.try_acquire(23 * S, 2)), 23 * S);
@@ -225,8 +239,8 @@ fn a_value_decides_as_its_state_does() {
         let mut random = Rng::with_seed(seed);
         let permits = random.choice([1, 3, 50, 2_000_000, (1 << 28) - 1]).unwrap();
         let unit_ns = random.choice([S, 60 * S, 3_600 * S]).unwrap();
-        let calendar = Calendar::new(permits, grid("random", random_borders(&mut random, unit_ns)));
-        let policy = AnyPolicy::from(calendar);
+        let listed = grid("random", random_borders(&mut random, unit_ns));
+        let policy = AnyPolicy::from(quota(permits, listed));
         let numbers = policy.packed().unwrap();
         let mut now_ns = random.u64(0..=5 * unit_ns);
         let (mut limit, mut value) = (Member::fresh(policy, now_ns), numbers.full_at(now_ns));
@@ -274,10 +288,10 @@ fn a_value_decides_as_its_state_does() {
                     by_value += 1;
                 }
                 // The last window never ends.
-                (None, _) if calendar.window(now_ns).end_ns == u64::MAX => break,
+                (None, _) if listed.window(now_ns).end_ns == u64::MAX => break,
                 (None, Ok(Verdict::Granted(_))) => {
                     assert_eq!(numbers.fresh_in_ns(value, now_ns), Some(0), "{context}");
-                    assert!(calendar.window(now_ns).end_ns > now_ns);
+                    assert!(listed.window(now_ns).end_ns > now_ns);
                     value = limit.pack(now_ns).expect("a state that fits");
                     by_state += 1;
                 }
@@ -297,7 +311,7 @@ fn a_value_decides_as_its_state_does() {
 #[test]
 fn what_does_not_fit_is_not_packed() {
     let days = grid("days", vec![0, 10 * S, 20 * S + 1, (1 << 57) / S * S]);
-    let policy = AnyPolicy::from(Calendar::new(1 << 27, days));
+    let policy = AnyPolicy::from(quota(1 << 27, days));
     let used_at = |now_ns| {
         let mut limit = Member::fresh(policy, now_ns);
         let charge = Charge { now_ns, permits: 7, debt: Debt::FORGOTTEN };
@@ -311,17 +325,51 @@ fn what_does_not_fit_is_not_packed() {
     assert!(limit.charge(charge).is_some());
     assert_eq!(limit.pack(3), None, "later windows pay");
     let mut limit = used_at(3);
-    limit.change(Calendar::new(1 << 27, grid("days", vec![0, 5 * S])).into(), 3);
+    limit.change(quota(1 << 27, grid("days", vec![0, 5 * S])).into(), 3);
     assert_eq!(limit.pack(3), None, "a window of older rules");
-    assert_eq!(AnyPolicy::from(Calendar::new(1 << 28, days)).packed(), None, "too many permits");
+    assert_eq!(AnyPolicy::from(quota(1 << 28, days)).packed(), None, "too many permits");
+}
+
+/// An unused value is a fresh limit, in whichever window it is looked at.
+#[test]
+fn an_unused_value_begins_at_the_border() {
+    let days = grid("days", vec![0, 100 * S, 200 * S]);
+    let policy = AnyPolicy::from(quota(5, days));
+    let unused = policy.packed().unwrap().full_at(10 * S + 500);
+    let mut limit = Member::unpack(policy, unused, 9 * S).unwrap();
+    let permits = NonZeroU64::new(5).unwrap();
+    limit.take(Taken { from_ns: 9 * S, start_ns: 9 * S, permits });
+    assert_eq!(limit.opening(11 * S, NonZeroU64::MIN).unwrap().opens_ns, 100 * S);
+    assert!(limit.pack(11 * S).is_some());
+}
+
+/// Change: a window of which nothing is used is none of the new ones, nor is that of a calendar
+/// whose borders were not known.
+#[test]
+fn an_unused_window_does_not_outlive_its_rules() {
+    let rules = |borders: &[u64]| quota(5, grid("weeks", borders.to_vec()));
+    let saved = Ledger::new(rules(&[0, 1_500]), 0).save(0);
+    let Ok(AnyPolicy::FixedWindow(unknown)) = saved[0].numbers.policy() else {
+        panic!("{saved:?}")
+    };
+    for begun in [rules(&[0, 1_500]), unknown] {
+        for used in [0, 2] {
+            let mut limit = Ledger::new(begun, 0);
+            assert!(granted(limit.try_acquire(1_000, 2)).is_some());
+            assert_eq!(limit.credit(1_010, 2 - used), 2 - used);
+            limit.reconfigure(1_100, rules(&[0, 1_400, 1_600])).unwrap();
+            assert_eq!(start(limit.try_acquire(1_200, 5 - used)), 1_200);
+            let ends_ns = if used == 2 && begun != unknown { 1_500 } else { 1_400 };
+            assert_eq!(retry(limit.try_acquire(1_200, 1)), ends_ns - 1_200);
+        }
+    }
 }
 
 /// Change: another calendar takes the count over at once, newer rules of the same from the next
 /// window on.
 #[test]
 fn a_change_keeps_the_count() {
-    let calendar =
-        |permits, text, borders: &[u64]| Calendar::new(permits, grid(text, borders.to_vec()));
+    let calendar = |permits, text, borders: &[u64]| quota(permits, grid(text, borders.to_vec()));
     let mut limit = Ledger::new(calendar(4, "months", &[0, 1_000, 2_000]), 0);
     assert!(granted(limit.try_acquire(1_300, 3)).is_some());
     limit.reconfigure(1_400, calendar(5, "weeks", &[0, 1_350, 1_500, 1_700])).unwrap();
@@ -346,7 +394,7 @@ fn a_change_keeps_the_count() {
 /// new rules begin that one before the grant.
 #[test]
 fn a_refund_is_of_its_own_window() {
-    let rules = |borders: &[u64]| Calendar::new(5, grid("weeks", borders.to_vec()));
+    let rules = |borders: &[u64]| quota(5, grid("weeks", borders.to_vec()));
     let mut limit = Ledger::new(rules(&[0, 1_500]), 0);
     assert!(granted(limit.try_acquire(1_000, 1)).is_some());
     limit.reconfigure(1_100, rules(&[0, 1_400, 1_600])).unwrap();
@@ -359,62 +407,63 @@ fn a_refund_is_of_its_own_window() {
 #[test]
 fn a_saved_count_is_restored() {
     let months = grid("months", vec![0, 1_000, 2_000, 3_000]);
-    let mut limit = Ledger::new(Calendar::new(4, months), 0);
+    let mut limit = Ledger::new(quota(4, months), 0);
     assert!(granted(limit.try_acquire(1_300, 3)).is_some());
     let saved = limit.save(1_400);
     let since = |now_ns, elapsed_ns| RestoreContext { now_ns, elapsed_ns };
-    let restored = |policy: Calendar, since| restore(policy, &saved, since).unwrap();
+    let restored = |policy: FixedWindow, since| restore(policy, &saved, since).unwrap();
 
-    let more = restored(Calendar::new(9, months), since(1_900, 500));
+    let more = restored(quota(9, months), since(1_900, 500));
     assert_eq!((more.remaining(1_999), more.remaining(2_000)), (6, 9));
-    let behind = restored(Calendar::new(4, months), since(1_900, 400));
+    let behind = restored(quota(4, months), since(1_900, 400));
     assert_eq!(behind.remaining(1_999), 1);
     assert_eq!(behind.remaining(2_000), 1, "the window ends at no border: it lasts to the next");
     assert_eq!((behind.remaining(2_999), behind.remaining(3_000)), (1, 4));
-    let more = restored(Calendar::new(9, months), since(1_900, 400));
+    let more = restored(quota(9, months), since(1_900, 400));
     assert_eq!((more.remaining(2_999), more.remaining(3_000)), (6, 9), "under other permits, too");
-    let weeks = Calendar::new(9, grid("weeks", vec![0, 1_800, 1_950, 2_000]));
+    let weeks = quota(9, grid("weeks", vec![0, 1_800, 1_950, 2_000]));
     let other = restored(weeks, since(1_900, 500));
     assert_eq!((other.remaining(1_949), other.remaining(1_950)), (6, 9), "another calendar");
-    let over = restored(Calendar::new(4, months), since(2_000, 600));
+    let over = restored(quota(4, months), since(2_000, 600));
     assert_eq!(over.remaining(2_000), 4);
 
     // The words alone say what was used until when, and nothing of later windows.
-    let Ok(AnyPolicy::Calendar(policy)) = saved[0].numbers.policy() else { panic!("{saved:?}") };
-    assert_eq!((policy.permits(), policy.text()), (4, ""));
+    let Ok(AnyPolicy::FixedWindow(policy)) = saved[0].numbers.policy() else { panic!("{saved:?}") };
+    let calendar = policy.calendar().unwrap();
+    assert_eq!((policy.permits(), calendar.text()), (4, ""));
     let alone = restored(policy, since(1_900, 500));
     assert_eq!((alone.remaining(1_999), alone.remaining(2_000)), (1, 4));
-    assert_eq!(policy.window(1_999).end_ns, u64::MAX);
+    assert_eq!(calendar.window(1_999).end_ns, u64::MAX);
     // The same through a policy that is chosen at run time.
-    let any = AnyPolicy::from(Calendar::new(4, months));
+    let any = AnyPolicy::from(quota(4, months));
     assert_eq!(restore(any, &saved, since(1_900, 500)).unwrap().remaining(1_999), 1);
 }
 
 /// Calendars are told apart in words by their texts.
 #[test]
 fn words_have_the_permits_and_the_text() {
-    let words = |text| numbers_of(&Calendar::new(3, grid(text, vec![0])).into()).words;
+    let words = |text| numbers_of(&quota(3, grid(text, vec![0])).into()).words;
     let text = "month in Europe/Rome";
-    assert_eq!(words(text)[..2], [3, 20]);
-    assert_eq!(words(text)[2], u64::from_le_bytes(*b"month in"));
+    assert_eq!(words(text)[..3], [3, 2, 20]);
+    assert_eq!(words(text)[3], u64::from_le_bytes(*b"month in"));
     assert_eq!(words(text), words("month in Europe/Rome"));
     assert_ne!(words(text), words("month in Europe/Romf"));
     assert_ne!(words("day"), words("day\0"));
-    let of = |words: &[u64]| Numbers { tag: 10, words: words.to_vec() }.policy();
+    let of = |words: &[u64]| Numbers { tag: 16, words: words.to_vec() }.policy();
     assert!(of(&words(text)).is_ok());
-    assert!(of(&[0, 0]).is_err(), "no permits");
-    assert!(of(&[1, u64::MAX, 7]).is_err(), "the text ends early");
-    assert!(of(&[1, 0, 7]).is_err(), "words follow");
+    assert!(of(&[0, 2, 0]).is_err(), "no permits");
+    assert!(of(&[1, 2, u64::MAX, 7]).is_err(), "the text ends early");
+    assert!(of(&[1, 2, 0, 7]).is_err(), "words follow");
 }
 
 #[test]
 fn a_debt_has_a_bound() {
-    let policy = Calendar::new(10, grid("days", vec![0, 1_000, 3_000]));
+    let policy = quota(10, grid("days", vec![0, 1_000, 3_000]));
     let mut limit = Ledger::new(policy, 0);
     let half = Debt::CARRIED.at_most(Duration::from_nanos(500));
     let charged = limit.charge(0, 100, half).unwrap();
     assert_eq!((charged.booked, charged.forgiven, charged.debt), (15, 85, 5));
-    let mut limit = Ledger::new(Calendar::new(1 << 40, grid("days", vec![0, 1_000])), 0);
+    let mut limit = Ledger::new(quota(1 << 40, grid("days", vec![0, 1_000])), 0);
     let all = limit.charge(0, u64::MAX, Debt::CARRIED).unwrap();
     assert_eq!(all.booked, u64::MAX / 2, "past the state's range it stays there");
     let Ok(Verdict::Denied(denial)) = limit.try_acquire(0, 1) else { panic!("in debt") };
@@ -439,17 +488,17 @@ fn a_wrong_grid_does_no_harm() {
             Some(0)
         }
     }
-    let mut limit = Ledger::new(Calendar::new(1, &Wrong), 0);
+    let mut limit = Ledger::new(quota(1, &Wrong), 0);
     for now_ns in 0..100 {
         let _ = limit.charge(now_ns, 3, Debt::CARRIED);
         let _ = limit.try_acquire(now_ns, 1);
         let _ = restore(
-            *part::<Calendar>(&limit),
+            *part::<FixedWindow>(&limit),
             &limit.save(now_ns),
             RestoreContext { now_ns, elapsed_ns: 0 },
         );
     }
-    let mut limit = Ledger::new(Calendar::new(1, &Wrong), 0);
+    let mut limit = Ledger::new(quota(1, &Wrong), 0);
     assert!(granted(limit.try_acquire(7, 1)).is_some());
     assert!(granted(limit.try_acquire(7, 1)).is_none());
 }
@@ -457,9 +506,9 @@ fn a_wrong_grid_does_no_harm() {
 #[test]
 fn misuse_is_an_error() {
     let days = grid("days", vec![0]);
-    assert_eq!(Calendar::try_new(0, days), Err(LimitError::ZeroPermits));
-    let mut limit = Ledger::new(Calendar::new(2, days), 0);
+    assert_eq!(FixedWindow::of_calendar(0, Calendar::new(days)), Err(LimitError::ZeroPermits));
+    let mut limit = Ledger::new(quota(2, days), 0);
     assert_eq!(limit.try_acquire(0, 3), Err(ExceedsCapacity::new(3, 2)));
-    assert_ne!(Calendar::new(2, days), Calendar::new(2, grid("days", vec![0])), "newer rules");
-    assert_eq!(Calendar::new(2, days), Calendar::new(2, days));
+    assert_ne!(quota(2, days), quota(2, grid("days", vec![0])), "newer rules");
+    assert_eq!(quota(2, days), quota(2, days));
 }

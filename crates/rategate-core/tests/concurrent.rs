@@ -155,7 +155,8 @@ impl Grid for Shifts {
 fn the_calendar_answers_as_the_ledger_alone() {
     let mut lock_free_count = 0;
     for seed in 1..=300 {
-        let policies = [Calendar::new(5, &Shifts), Calendar::new(2, &Shifts)];
+        let policies = [5, 2]
+            .map(|permits| FixedWindow::of_calendar(permits, Calendar::new(&Shifts)).unwrap());
         let steps_ns = [random_step(seed) / 100, 1, 10, 300, 1_000, 10_000];
         lock_free_count += assert_same_history(seed, seed * 1_000, &policies, &steps_ns);
     }

@@ -97,6 +97,10 @@ fn a_bad_clock_gains_nothing() {
     let Ok(Verdict::Denied(denial)) = limit.reserve(u64::MAX, 1, None) else { panic!("wrapped") };
     // The next border is the first full second after the clock's end.
     assert_eq!(denial.retry_after_ns.unwrap().get(), S - u64::MAX % S);
+    // The clock's last instant is no border, or a window at it would never end.
+    let mut limit = Ledger::new(FixedWindow::new(1, Duration::from_nanos(1), Anchor::Epoch), 0);
+    assert!(granted(limit.try_acquire(u64::MAX - 1, 1)).is_some());
+    assert_eq!(retry(limit.try_acquire(u64::MAX, 1)), 1);
 }
 
 /// Change: the count moves into the new window.

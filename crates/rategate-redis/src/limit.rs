@@ -13,7 +13,7 @@ use rategate_core::calendar::Calendar;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::debt::Debt;
 use rategate_core::error::ExceedsCapacity;
-use rategate_core::fixed_window::{Anchor, FixedWindow};
+use rategate_core::fixed_window::{Anchor, FixedWindow, Windows};
 use rategate_core::gcra::Gcra;
 use rategate_core::sliding_log::SlidingLog;
 
@@ -125,33 +125,24 @@ impl Limit {
         }
     }
 
-    /// Converts a fixed window, on the grid of the store's clock.
+    /// Converts a fixed window, on the grid of the store's clock. The store picks the window of a
+    /// calendar by its own clock.
     ///
     /// # Errors
     ///
     /// [`LimitError::Anchor`], [`LimitError::NotMicroseconds`], [`LimitError::TooLong`],
+    /// [`LimitError::NoZone`] for a calendar that was read from words alone,
     /// [`LimitError::TooManyPermits`].
     pub fn fixed_window(window: &FixedWindow) -> Result<Self, LimitError> {
-        if window.anchor() != Anchor::Epoch {
-            return Err(LimitError::Anchor);
-        }
-        let period_us = whole_us(window.period_ns())?;
-        let maximum = at_most(window.permits(), MAX_WINDOW_PERMITS)?;
-        Ok(Self { kind: Kind::FixedWindow { period_us }, maximum })
-    }
-
-    /// Converts a calendar quota, whose windows the store picks by its own clock.
-    ///
-    /// # Errors
-    ///
-    /// [`LimitError::NoZone`] for a quota that was read from words alone,
-    /// [`LimitError::TooManyPermits`].
-    pub fn calendar(quota: &Calendar) -> Result<Self, LimitError> {
-        if quota.text().is_empty() {
-            return Err(LimitError::NoZone);
-        }
-        let maximum = at_most(quota.permits(), MAX_WINDOW_PERMITS)?;
-        Ok(Self { kind: Kind::Calendar(*quota), maximum })
+        let kind = match window.windows() {
+            Windows::Even { period_ns, anchor: Anchor::Epoch } => {
+                Kind::FixedWindow { period_us: whole_us(period_ns.get())? }
+            }
+            Windows::Even { .. } => return Err(LimitError::Anchor),
+            Windows::Of(calendar) if calendar.text().is_empty() => return Err(LimitError::NoZone),
+            Windows::Of(calendar) => Kind::Calendar(calendar),
+        };
+        Ok(Self { kind, maximum: at_most(window.permits(), MAX_WINDOW_PERMITS)? })
     }
 
     /// Converts a sliding log. A grid of less than a microsecond that divides one becomes that of
@@ -350,7 +341,6 @@ impl TryFrom<&Rule> for Limit {
             Rule::Bucket(bucket) => Self::gcra(bucket),
             Rule::Log(log) => Self::sliding_log(log),
             Rule::Window(window) => Self::fixed_window(window),
-            Rule::Calendar(quota) => Self::calendar(quota),
             Rule::InFlight(in_flight, lease_ns) => {
                 Self::concurrency(in_flight, whole_us(lease_ns.get())?)
             }

@@ -1,6 +1,5 @@
 //! Calendar quotas in a store: callers whose clocks are wrong, clocks that go back, other rules of
-//! a
-//! zone, and changed limits. Random traffic is compared with the core in `suite`.
+//! a zone, and changed limits. Random traffic is compared with the core in `suite`.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use rategate::calendar::CalendarSpec;
 use rategate::charge::Debt;
 use rategate::store::{ReservationEnd, ReservationId, Verdict};
 use rategate_core::calendar::{Calendar, Grid, Window};
+use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::ledger::Ledger;
 use rategate_redis::batch::{Batch, Extra};
 use rategate_redis::charge::Charges;
@@ -31,12 +31,12 @@ const DAY_US: u64 = 24 * HOUR_US;
 /// Noon of 31 January 2026 in UTC.
 const NOW_US: u64 = 1_769_860_800_000_000;
 
-fn quota(unit: &str, zone: &str, permits: u64) -> Calendar {
+fn quota(unit: &str, zone: &str, permits: u64) -> FixedWindow {
     CalendarSpec::new(unit, zone).unwrap().quota(permits).unwrap()
 }
 
-fn plan_of(quota: &Calendar) -> Plan {
-    Plan::new([("quota", Limit::calendar(quota).unwrap())]).unwrap()
+fn plan_of(quota: &FixedWindow) -> Plan {
+    Plan::new([("quota", Limit::fixed_window(quota).unwrap())]).unwrap()
 }
 
 fn wait_us(verdict: Verdict) -> u64 {
@@ -92,7 +92,8 @@ fn callers_with_wrong_clocks_count_together() {
             let (mut random, mut now_us) = (Rng::with_seed(11), from_us);
             for step in 0..1_500 {
                 // Most calls are made within ten minutes of a border.
-                let end_us = quota.window(now_us * 1_000).end_ns / 1_000;
+                let end_ns = now_us * 1_000 + quota.border_in_ns(now_us * 1_000, 1);
+                let end_us = end_ns / 1_000;
                 now_us = match random.u64(..40) {
                     0 => now_us.max(end_us.saturating_sub(random.u64(..10 * MINUTE_US))),
                     _ => now_us + random.u64(..MINUTE_US),
@@ -104,7 +105,7 @@ fn callers_with_wrong_clocks_count_together() {
                     (Verdict::Granted(grant), Ok(theirs)) => {
                         assert_eq!(grant.remaining, theirs.remaining, "{name}, step {step}");
                         let ends_ns = grant.window_ends_in_ns.unwrap();
-                        assert_eq!(now_us * 1_000 + ends_ns, quota.window(now_us * 1_000).end_ns);
+                        assert_eq!(ends_ns, quota.border_in_ns(now_us * 1_000, 1));
                     }
                     (Verdict::Denied(denial), Err(theirs)) => {
                         let wait_ns = denial.retry_after_ns.unwrap().get();
@@ -173,7 +174,10 @@ fn callers_with_other_rules_of_the_zone_share_a_window() {
     static OLD: Zone = Zone { border_us: NOW_US };
     static NEW: Zone = Zone { border_us: NOW_US + HOUR_US };
     for mut store in Store::each() {
-        let [old, new] = [Calendar::new(3, &OLD), Calendar::new(3, &NEW)].map(|it| plan_of(&it));
+        let of = |zone: &'static Zone| {
+            plan_of(&FixedWindow::of_calendar(3, Calendar::new(zone)).unwrap())
+        };
+        let [old, new] = [&OLD, &NEW].map(of);
         let key = key("k");
         granted(store.try_acquire(&old, &key, 2, NOW_US));
         granted(store.try_acquire(&new, &key, 1, NOW_US + 1));
@@ -245,7 +249,7 @@ fn a_carried_debt_ends_at_the_hundredth_border() {
             let reply = store.charge(&plan, &key, (1_010, Debt::CARRIED), NOW_US).content.unwrap();
             assert_eq!((reply.charged, reply.retry_after_ns), (expected, wait_ns), "{zone}");
             let wait = wait_us(store.try_acquire(&plan, &key, 1, NOW_US));
-            let ends_ns = quota.later_border(quota.window(NOW_US * 1_000).end_ns, 100).unwrap();
+            let ends_ns = NOW_US * 1_000 + quota.border_in_ns(NOW_US * 1_000, 101);
             assert_eq!((NOW_US + wait) * 1_000, ends_ns, "{zone}: 101 borders");
             let mut random = Rng::with_seed(3);
             let mut now_us = NOW_US;
@@ -266,14 +270,10 @@ fn a_carried_debt_ends_at_the_hundredth_border() {
 #[test]
 fn a_call_around_another_time_takes_nothing() {
     for mut store in Store::each() {
-        let hourly = rategate_core::fixed_window::FixedWindow::new(
-            5,
-            Duration::from_hours(1),
-            rategate_core::fixed_window::Anchor::Epoch,
-        );
+        let hourly = FixedWindow::new(5, Duration::from_hours(1), Anchor::Epoch);
         let limits = [
             ("hour", Limit::fixed_window(&hourly).unwrap()),
-            ("month", Limit::calendar(&quota("month", "UTC", 5)).unwrap()),
+            ("month", Limit::fixed_window(&quota("month", "UTC", 5)).unwrap()),
         ];
         let (plan, key) = (Plan::new(limits).unwrap(), key("k"));
         let mut batch = Batch::new();

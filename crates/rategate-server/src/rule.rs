@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rategate::AnyPolicy;
+use rategate::calendar::Calendar;
 use rategate::charge::Debt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -294,6 +295,15 @@ impl Limit {
         matches!(self, Self::Policy(AnyPolicy::Concurrency(_)))
     }
 
+    /// Returns the calendar that has the windows, if one has.
+    #[must_use]
+    pub const fn calendar(&self) -> Option<Calendar> {
+        match self {
+            Self::Policy(AnyPolicy::FixedWindow(window)) => window.calendar(),
+            _ => None,
+        }
+    }
+
     /// Returns the name of the algorithm that decides.
     pub(crate) const fn algorithm(&self) -> &'static str {
         match self {
@@ -304,8 +314,8 @@ impl Limit {
             Self::Policy(AnyPolicy::Gcra(_)) => "gcra",
             Self::Policy(AnyPolicy::SlidingLog(log)) if log.resolution_ns() > 1 => "compact-log",
             Self::Policy(AnyPolicy::SlidingLog(_)) => "sliding-log",
+            Self::Policy(AnyPolicy::FixedWindow(_)) if self.calendar().is_some() => "calendar",
             Self::Policy(AnyPolicy::FixedWindow(_)) => "fixed-window",
-            Self::Policy(AnyPolicy::Calendar(_)) => "calendar",
             Self::Policy(AnyPolicy::Concurrency(_)) => "concurrency",
             Self::Policy(_) => "other",
         }

@@ -1,6 +1,7 @@
 //! Data for the picture that the report lacks: the limits in words, and their allowance curve.
 
 use rategate_core::any_policy::AnyPolicy;
+use rategate_core::fixed_window::Windows;
 use rategate_core::rate::Rate;
 use rategate_core::span;
 
@@ -23,10 +24,15 @@ fn describe(limit: &AnyPolicy) -> String {
             let held = span::Text(log.held_for_ns());
             format!("sliding log: at most {} in any {held}", log.permits())
         }
-        AnyPolicy::FixedWindow(window) => {
-            let period = span::Text(window.period_ns());
-            format!("fixed window: at most {} in each {period}", window.permits())
-        }
+        AnyPolicy::FixedWindow(window) => match window.windows() {
+            Windows::Even { period_ns, .. } => {
+                let period = span::Text(period_ns.get());
+                format!("fixed window: at most {} in each {period}", window.permits())
+            }
+            Windows::Of(calendar) => {
+                format!("at most {} in each {}", window.permits(), calendar.text())
+            }
+        },
         AnyPolicy::Pacer(pacer) => format!("pacer: {} on average", pacer.rate()),
         AnyPolicy::TwoTimeline(timelines) => format!("two timelines: {}", timelines.rate()),
         AnyPolicy::WarmUp(warm_up) => {
@@ -65,7 +71,8 @@ fn allowance(limit: &AnyPolicy) -> Option<Allowance> {
             Some(Allowance::Stairs { permits: log.permits(), period_ns: log.cools_for_ns() })
         }
         AnyPolicy::FixedWindow(window) => {
-            Some(Allowance::Stairs { permits: window.permits(), period_ns: window.period_ns() })
+            let period_ns = window.period_ns()?.get();
+            Some(Allowance::Stairs { permits: window.permits(), period_ns })
         }
         _ => None,
     }

@@ -49,7 +49,7 @@ fn passes(limit: &AnyPolicy, list: &[Used], now_ns: u64, permits: u64) -> bool {
                 <= instant(now_ns) + span(bucket.burst_size().get())
         }
         AnyPolicy::FixedWindow(window) => {
-            let first_ns = now_ns / window.period_ns() * window.period_ns();
+            let first_ns = now_ns - now_ns % window.period_ns().unwrap();
             used_since(first_ns) + permits <= window.permits()
         }
         AnyPolicy::SlidingLog(log) => {

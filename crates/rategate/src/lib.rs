@@ -29,7 +29,7 @@
 //! | at most N in *any* window of length M | [`SlidingLog`] |
 //! | at most N in *any* window of length M, for each of many keys | [`SlidingLog::compact`] |
 //! | at most N in each window of a grid | [`FixedWindow`] |
-//! | at most N in each day, week or month of a calendar | `Calendar` (`calendar`) |
+//! | at most N in each day, week or month of a calendar | [`FixedWindow`], with `calendar` |
 //! | evenly spaced, and report how late each operation is | [`TwoTimeline`] |
 //! | an average rate, with few and long sleeps | [`Pacer`] |
 //! | slower at first and after a rest, while a server warms up | [`WarmUp`] |
@@ -200,9 +200,6 @@ pub use adapter::RateLimitedParallelExt;
 #[cfg(feature = "futures")]
 #[doc(no_inline)]
 pub use adapter::RateLimitedStreamExt;
-#[cfg(feature = "calendar")]
-#[doc(no_inline)]
-pub use calendar::Calendar;
 pub use clock::{Clock, ManualClock, MonotonicClock, SystemClock};
 pub use decision::{Decision, Denial, Grant};
 #[doc(no_inline)]

@@ -3,7 +3,7 @@
 //! The policies themselves are at the root of the crate.
 
 pub use rategate_core::any_policy::Member;
-pub use rategate_core::fixed_window::Anchor;
+pub use rategate_core::fixed_window::{Anchor, Windows};
 pub use rategate_core::ledger::Ledger;
 pub use rategate_core::members::Members;
 pub use rategate_core::node::{Divisible, Part};

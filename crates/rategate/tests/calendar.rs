@@ -11,14 +11,14 @@ use rategate::calendar::{CalendarError, CalendarSpec, Window};
 use rategate::charge::Debt;
 use rategate::keyed::{Capacity, Overflow};
 use rategate::policy::Member;
-use rategate::{Calendar, Clock, Decision, Keyed, Limiter, ManualClock};
+use rategate::{Clock, Decision, FixedWindow, Keyed, Limiter, ManualClock};
 use rategate_core::debt::Charge;
 
 const S: u64 = 1_000_000_000;
 /// 2026-03-29T00:00:00+01:00: in Rome, a day of 23 hours.
 const SHORT_DAY: u64 = 1_774_738_800 * S;
 
-fn quota(permits: u64, text: &str) -> Calendar {
+fn quota(permits: u64, text: &str) -> FixedWindow {
     text.parse::<CalendarSpec>().unwrap().quota(permits).unwrap()
 }
 
@@ -36,7 +36,7 @@ const TEXTS: [&str; 8] = [
 /// Windows follow each other without a gap, none is empty, and their numbers have none missing.
 #[test]
 fn windows_follow_each_other() {
-    for calendar in TEXTS.map(|text| quota(1, text)) {
+    for calendar in TEXTS.map(|text| quota(1, text).calendar().unwrap()) {
         let (mut at_ns, mut number) = (0, 0);
         while at_ns < 2_100_000_000 * S {
             let window = calendar.window(at_ns);
@@ -53,7 +53,8 @@ fn windows_follow_each_other() {
 #[test]
 fn windows_are_found_from_anywhere() {
     for text in TEXTS {
-        let calendar = quota(1, text);
+        let quota = quota(1, text);
+        let calendar = quota.calendar().unwrap();
         let mut random = Rng::with_seed(7);
         for _ in 0..3_000 {
             let at_ns = random.u64(0..10_000_000_000 * S);
@@ -65,7 +66,7 @@ fn windows_are_found_from_anywhere() {
             let next = calendar.window(window.end_ns);
             assert_eq!((next.start_ns, next.number), (window.end_ns, window.number + 1), "{text}");
             // What three windows allow is paid at the second border behind the next.
-            let mut limit = Member::fresh(calendar.into(), at_ns);
+            let mut limit = Member::fresh(quota.into(), at_ns);
             let charge = Charge { now_ns: at_ns, permits: 3, debt: Debt::CARRIED };
             limit.charge(charge).unwrap();
             let opening = limit.opening(at_ns, NonZeroU64::MIN).unwrap();
@@ -78,7 +79,7 @@ fn windows_are_found_from_anywhere() {
 /// On 30 December 2011 there was no midnight in Apia: no window is empty there.
 #[test]
 fn a_day_that_did_not_exist_has_no_window() {
-    let calendar = quota(1, TEXTS[0]);
+    let calendar = quota(1, TEXTS[0]).calendar().unwrap();
     let last = calendar.window(1_325_239_199 * S);
     assert_eq!(last.end_ns, 1_325_239_200 * S, "2011-12-30T10:00:00Z");
     let next = calendar.window(last.end_ns);
@@ -89,10 +90,10 @@ fn a_day_that_did_not_exist_has_no_window() {
 #[test]
 fn a_calendar_is_its_text() {
     for text in TEXTS {
-        let (spec, calendar) = (text.parse::<CalendarSpec>().unwrap(), quota(3, text));
-        assert_eq!((spec.to_string().as_str(), calendar.text()), (text, text));
-        assert_eq!(calendar, quota(3, text));
-        assert_ne!(calendar, quota(4, text));
+        let (spec, window) = (text.parse::<CalendarSpec>().unwrap(), quota(3, text));
+        assert_eq!((spec.to_string().as_str(), window.calendar().unwrap().text()), (text, text));
+        assert_eq!(window, quota(3, text));
+        assert_ne!(window, quota(4, text));
     }
     let plain = CalendarSpec::new("month", "UTC").unwrap();
     assert_eq!(plain.to_string(), "month in UTC from 1970-01-01T00:00:00 every 1");
@@ -129,18 +130,18 @@ fn a_table_counts_in_each_window() {
     for seed in 0..30 {
         let mut random = Rng::with_seed(seed);
         let permits = random.u64(1..=4);
-        let calendar = quota(permits, "day in Europe/Rome from 1970-01-01T00:00:00 every 1");
+        let daily = quota(permits, "day in Europe/Rome from 1970-01-01T00:00:00 every 1");
         let clock = Arc::new(ManualClock::new());
         clock.advance(Duration::from_nanos(SHORT_DAY - 86_400 * S));
         let table: Keyed<u64, _> =
-            Keyed::with_clock(calendar, Capacity::for_keys(50), Arc::clone(&clock));
+            Keyed::with_clock(daily, Capacity::for_keys(50), Arc::clone(&clock));
         let mut counts = HashMap::<(u64, u64), u64>::new();
         let (mut granted, mut denied) = (0, 0);
         for _ in 0..2_000 {
             let step_ns = random.choice([0, 1, S, 600 * S, 7_200 * S]).unwrap();
             clock.advance(Duration::from_nanos(step_ns));
             let now_ns = clock.now_ns();
-            let Window { start_ns, end_ns, .. } = calendar.window(now_ns);
+            let Window { start_ns, end_ns, .. } = daily.calendar().unwrap().window(now_ns);
             let (key, requested) = (random.u64(0..9), random.u64(1..=permits));
             let used = counts.entry((key, start_ns)).or_default();
             assert_eq!(table.remaining(&key).unwrap(), permits - *used, "seed {seed}");

@@ -5,9 +5,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use rategate::AnyPolicy;
 use rategate_server::config::{self, Loaded, Problem};
-use rategate_server::rule::Limit;
 
 use crate::failure::Failure;
 use crate::output::{print, print_to};
@@ -124,9 +122,9 @@ fn windows(
     let loaded = load(path)?;
     let rule = loaded.rules.rules.iter().find(|rule| *rule.name == *name);
     let rule = rule.ok_or_else(|| Failure::argument("RULE", name, "no rule has this name"))?;
-    let Limit::Policy(AnyPolicy::Calendar(calendar)) = rule.limit else {
-        return Err(Failure::argument("RULE", name, "its algorithm is not \"calendar\""));
-    };
+    let calendar = rule.limit.calendar();
+    let calendar = calendar
+        .ok_or_else(|| Failure::argument("RULE", name, "its algorithm is not \"calendar\""))?;
     let (mut text, mut at_ns) = (String::new(), *from_ns);
     while at_ns < *to_ns {
         let window = calendar.window(at_ns);

@@ -12,6 +12,7 @@ use super::{BatchVerdict, LockFreeVerdict, PermitBatch};
 use crate::all_of::AllOf;
 use crate::any_policy::{AnyPolicy, Member};
 use crate::debt::{Charged, Debt};
+use crate::fixed_window;
 use crate::members::Members;
 use crate::refund::RefundEpoch;
 
@@ -24,7 +25,6 @@ enum Form {
     Bucket(Bucket),
     Log(Box<Ring>),
     Schedule(Box<Timelines>),
-    /// Of a fixed window, or of a calendar.
     Window(Window),
     /// The lock decides, but for what the gate denies.
     Locked(Gate),
@@ -121,9 +121,7 @@ impl Fast {
             Some(AnyPolicy::Gcra(_)) => Form::Bucket(Bucket::sealed()),
             Some(AnyPolicy::SlidingLog(policy)) => Form::Log(Box::new(Ring::sealed(&policy))),
             Some(AnyPolicy::TwoTimeline(_)) => Form::Schedule(Box::new(Timelines::sealed())),
-            Some(AnyPolicy::FixedWindow(_) | AnyPolicy::Calendar(_)) => {
-                Form::Window(Window::sealed())
-            }
+            Some(AnyPolicy::FixedWindow(_)) => Form::Window(Window::sealed()),
             _ => Form::Locked(Gate::open()),
         })
     }
@@ -147,14 +145,9 @@ impl Fast {
                 (Member::TwoTimeline(policy.clone(), form.seal(policy)?.into()), 0)
             }
             (Form::Window(form), Member::FixedWindow(policy, _)) => {
-                let state = policy.with_count(form.seal()?);
-                let newest_ns = state.window_ns();
-                (Member::FixedWindow(*policy, state), newest_ns)
-            }
-            (Form::Window(form), Member::Calendar(policy, _)) => {
-                let state = crate::calendar::State::of_count(form.seal()?);
+                let state = fixed_window::State::of_count(form.seal()?);
                 let newest_ns = state.start_ns();
-                (Member::Calendar(*policy, state), newest_ns)
+                (Member::FixedWindow(*policy, state), newest_ns)
             }
             _ => return None,
         };
@@ -178,9 +171,6 @@ impl Fast {
                 form.open(policy, state, now_ns);
             }
             (Form::Window(form), Member::FixedWindow(policy, state)) => {
-                form.open(policy.permits(), policy.count_at(state, now_ns));
-            }
-            (Form::Window(form), Member::Calendar(policy, state)) => {
                 form.open(policy.permits(), policy.count_at(state, now_ns));
             }
             _ => {}
@@ -261,7 +251,7 @@ impl Fast {
         match (&self.0, limits.only().map(Member::policy)) {
             (Form::Bucket(_), Some(AnyPolicy::Gcra(_)))
             | (Form::Schedule(_), Some(AnyPolicy::TwoTimeline(_)))
-            | (Form::Window(_), Some(AnyPolicy::FixedWindow(_) | AnyPolicy::Calendar(_))) => false,
+            | (Form::Window(_), Some(AnyPolicy::FixedWindow(_))) => false,
             (Form::Log(form), Some(AnyPolicy::SlidingLog(policy))) => form.is_outgrown_by(&policy),
             _ => !matches!(Self::sealed(limits).0, Form::Locked(_)),
         }

@@ -1,5 +1,5 @@
 //! The count of one window in one atomic word: the lock-free form of
-//! [`fixed_window`](crate::fixed_window) and [`calendar`](crate::calendar).
+//! [`fixed_window`](crate::fixed_window).
 //!
 //! # Layout
 //!

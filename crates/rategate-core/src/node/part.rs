@@ -26,7 +26,6 @@
 use core::num::{NonZeroU32, NonZeroU64};
 use core::time::Duration;
 
-use crate::calendar::Calendar;
 use crate::concurrency::Concurrency;
 use crate::fixed_window::FixedWindow;
 use crate::gcra::Gcra;
@@ -82,13 +81,6 @@ impl Divisible for SlidingLog {
 }
 
 impl Divisible for FixedWindow {
-    fn part(&self, part: Part) -> Option<Self> {
-        let period = Duration::from_nanos(self.period_ns());
-        Self::try_new(part.of(self.permits()), period, self.anchor()).ok()
-    }
-}
-
-impl Divisible for Calendar {
     fn part(&self, part: Part) -> Option<Self> {
         self.with_permits(part.of(self.permits())).ok()
     }

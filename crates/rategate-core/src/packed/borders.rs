@@ -13,8 +13,10 @@
 use core::num::NonZeroU64;
 
 use super::{MIN_VALIDITY_NS, VALUE_BITS};
-use crate::calendar::{Calendar, State};
+use crate::calendar::Calendar;
 use crate::debt::{Charged, Debt};
+use crate::fixed_window::FixedWindow;
+use crate::window_debt;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -32,8 +34,8 @@ struct Count {
 }
 
 impl Borders {
-    /// Returns the numbers of a calendar, unless it has too many permits.
-    pub(crate) fn of(policy: &Calendar) -> Option<Self> {
+    /// Returns the numbers of a limit, unless it has too many permits.
+    pub(crate) fn of(policy: &FixedWindow) -> Option<Self> {
         let borders = Self { permits: policy.permits() };
         let fits = borders.count_bits() <= VALUE_BITS / 2;
         (fits && borders.validity_ns() >= MIN_VALIDITY_NS).then_some(borders)
@@ -163,21 +165,34 @@ impl Borders {
         self.permits
     }
 
-    /// Packs a state, unless its window is none of the calendar, or too long.
-    pub(crate) fn pack(self, state: &State, now_ns: u64, policy: &Calendar) -> Option<u64> {
-        let (end_ns, used) = policy.end_and_used(&policy.moved_to(state, now_ns))?;
+    /// Packs a count, unless its window is none of the calendar, or too long.
+    pub(crate) fn pack(
+        self,
+        count: window_debt::Count,
+        now_ns: u64,
+        calendar: &Calendar,
+    ) -> Option<u64> {
+        let window_debt::Count { start_ns, end_ns, used } = count;
         let left_ns = end_ns.saturating_sub(now_ns);
         if used == 0 || left_ns == 0 {
             return Some(self.full_at(now_ns));
         }
+        let window = calendar.window(end_ns.saturating_sub(1));
+        let is_own = (window.start_ns, window.end_ns) == (start_ns, end_ns);
         let count = Count { end_s: end_ns / SECOND_NS, used };
         let value = self.value(count);
         let fits = end_ns.is_multiple_of(SECOND_NS) && left_ns <= self.validity_ns();
-        (fits && self.count(value, now_ns) == count).then_some(value)
+        (is_own && fits && self.count(value, now_ns) == count).then_some(value)
     }
 
-    pub(crate) fn unpack(self, value: u64, now_ns: u64, policy: &Calendar) -> State {
+    pub(crate) fn unpack(self, value: u64, now_ns: u64, calendar: &Calendar) -> window_debt::Count {
         let Count { end_s, used } = self.count(value, now_ns);
-        policy.with_end(end_s.saturating_mul(SECOND_NS), used)
+        if used == 0 {
+            // An unused value does not say in which window it was made.
+            return window_debt::Count { start_ns: 0, end_ns: 0, used };
+        }
+        let end_ns = end_s.saturating_mul(SECOND_NS);
+        let start_ns = calendar.window(end_ns.saturating_sub(1)).start_ns;
+        window_debt::Count { start_ns, end_ns, used }
     }
 }

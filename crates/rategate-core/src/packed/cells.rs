@@ -17,7 +17,7 @@ use core::num::NonZeroU64;
 
 use super::{MIN_VALIDITY_NS, VALUE_BITS};
 use crate::debt::{Charged, Debt};
-use crate::fixed_window::{self, Anchor, FixedWindow};
+use crate::fixed_window::{Anchor, FixedWindow, Windows};
 use crate::sliding_log::{self, SlidingLog};
 use crate::window_debt::Count;
 
@@ -44,10 +44,11 @@ struct Cell {
 impl Cells {
     /// Returns the numbers of a window on the clock's own grid.
     pub(crate) fn of_window(policy: &FixedWindow) -> Option<Self> {
-        (policy.anchor() == Anchor::Epoch).then_some(())?;
-        let (period_ns, permits) = (policy.period_ns(), policy.permits());
-        let cell_ns = NonZeroU64::new(period_ns)?;
-        Self { cell_ns, held_ns: period_ns, permits, counts_later: false }.validated()
+        let Windows::Even { period_ns, anchor: Anchor::Epoch } = policy.windows() else {
+            return None;
+        };
+        let (held_ns, permits) = (period_ns.get(), policy.permits());
+        Self { cell_ns: period_ns, held_ns, permits, counts_later: false }.validated()
     }
 
     /// Returns the numbers of a log on a grid.
@@ -256,27 +257,14 @@ impl Cells {
         (again.used == cell.used && again.number == cell.number).then_some(value)
     }
 
-    pub(crate) fn pack_window(
-        self,
-        state: &fixed_window::State,
-        now_ns: u64,
-        policy: &FixedWindow,
-    ) -> Option<u64> {
-        let state = policy.moved_to(state, now_ns);
-        // A debt that later windows pay outlives its cell.
-        let used = state.used_alone()?;
-        self.pack(Cell { number: state.window_ns() / self.cell_ns, used }, now_ns)
+    pub(crate) fn pack_window(self, count: Count, now_ns: u64) -> Option<u64> {
+        self.pack(Cell { number: count.start_ns / self.cell_ns, used: count.used }, now_ns)
     }
 
-    pub(crate) fn unpack_window(
-        self,
-        value: u64,
-        now_ns: u64,
-        policy: &FixedWindow,
-    ) -> fixed_window::State {
-        let cell = self.cell(value, self.number_at(now_ns));
-        let start_ns = cell.number.saturating_mul(self.cell_ns.get());
-        policy.with_count(Count { start_ns, end_ns: u64::MAX, used: cell.used })
+    pub(crate) fn unpack_window(self, value: u64, now_ns: u64) -> Count {
+        let Cell { number, used } = self.cell(value, self.number_at(now_ns));
+        let start_ns = number.saturating_mul(self.cell_ns.get());
+        Count { start_ns, end_ns: start_ns.saturating_add(self.cell_ns.get()), used }
     }
 
     pub(crate) fn pack_log(

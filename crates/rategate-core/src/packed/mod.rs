@@ -13,9 +13,9 @@
 //! * [`SlidingLog`](crate::sliding_log::SlidingLog) on a grid: a grid point, and its permits.
 //!   Permits at a second point, over 2^28 permits, and grids so fine that a minute has too many
 //!   points do not fit.
-//! * [`Calendar`](crate::calendar::Calendar): the second at which the window ends, and the permits
-//!   used in it. The first try of a key in a window does not fit, as only the calendar knows where
-//!   that ends; nor do over 2^28 permits, and borders between two seconds.
+//! * A fixed window of a [calendar](crate::calendar): the second at which the window ends, and the
+//!   permits used in it. The first try of a key in a window does not fit, as only the calendar knows
+//!   where that ends; nor do over 2^28 permits, and borders between two seconds.
 //!
 //! # Contract
 //!
@@ -45,6 +45,7 @@ use self::bucket::Bucket;
 use self::cells::Cells;
 use crate::any_policy::{AnyPolicy, Member};
 use crate::debt::{Charged, Debt};
+use crate::fixed_window::{self, Windows};
 
 /// The number of bits of a value.
 pub const VALUE_BITS: u32 = 57;
@@ -217,7 +218,7 @@ impl Packed {
     #[must_use]
     pub const fn start_ns(self, value: u64, now_ns: u64) -> u64 {
         match self.0 {
-            // A bucket's bound holds for any disorder of the readings, and a calendar counts in the
+            // A bucket's bound holds for any disorder of the readings, and a calendar's count is in the
             // newest window.
             Form::Bucket(_) | Form::Borders(_) => now_ns,
             Form::Cells(cells) => cells.start_ns(value, now_ns),
@@ -254,9 +255,11 @@ impl AnyPolicy {
     pub fn packed(&self) -> Option<Packed> {
         Some(Packed(match self {
             Self::Gcra(policy) => Form::Bucket(Bucket::of(policy)?),
-            Self::FixedWindow(policy) => Form::Cells(Cells::of_window(policy)?),
+            Self::FixedWindow(policy) => match policy.windows() {
+                Windows::Even { .. } => Form::Cells(Cells::of_window(policy)?),
+                Windows::Of(_) => Form::Borders(Borders::of(policy)?),
+            },
             Self::SlidingLog(policy) => Form::Cells(Cells::of_log(policy)?),
-            Self::Calendar(policy) => Form::Borders(Borders::of(policy)?),
             _ => return None,
         }))
     }
@@ -269,12 +272,15 @@ impl Member {
         match self {
             Self::Gcra(policy, state) => Bucket::of(policy)?.pack(state, now_ns),
             Self::FixedWindow(policy, state) => {
-                Cells::of_window(policy)?.pack_window(state, now_ns, policy)
+                let count = policy.moved_to(state, now_ns).to_count()?;
+                match policy.windows() {
+                    Windows::Even { .. } => Cells::of_window(policy)?.pack_window(count, now_ns),
+                    Windows::Of(calendar) => Borders::of(policy)?.pack(count, now_ns, &calendar),
+                }
             }
             Self::SlidingLog(policy, state) => {
                 Cells::of_log(policy)?.pack_log(state, now_ns, policy)
             }
-            Self::Calendar(policy, state) => Borders::of(policy)?.pack(state, now_ns, policy),
             _ => None,
         }
     }
@@ -287,14 +293,14 @@ impl Member {
                 Self::Gcra(policy, Bucket::of(&policy)?.unpack(value, now_ns, &policy))
             }
             AnyPolicy::FixedWindow(policy) => {
-                let state = Cells::of_window(&policy)?.unpack_window(value, now_ns, &policy);
-                Self::FixedWindow(policy, state)
+                let count = match policy.windows() {
+                    Windows::Even { .. } => Cells::of_window(&policy)?.unpack_window(value, now_ns),
+                    Windows::Of(calendar) => Borders::of(&policy)?.unpack(value, now_ns, &calendar),
+                };
+                Self::FixedWindow(policy, fixed_window::State::of_count(count))
             }
             AnyPolicy::SlidingLog(policy) => {
                 Self::SlidingLog(policy, Cells::of_log(&policy)?.unpack_log(value, now_ns))
-            }
-            AnyPolicy::Calendar(policy) => {
-                Self::Calendar(policy, Borders::of(&policy)?.unpack(value, now_ns, &policy))
             }
             _ => return None,
         })

@@ -88,16 +88,15 @@ pub trait Portable: Policy {
 pub(crate) mod tag {
     pub(crate) const GCRA: u16 = 1;
     pub(crate) const SLIDING_LOG: u16 = 2;
-    pub(crate) const FIXED_WINDOW: u16 = 3;
     pub(crate) const PACER: u16 = 4;
     pub(crate) const TWO_TIMELINE: u16 = 5;
     pub(crate) const BACKFILL_POOL: u16 = 6;
     pub(crate) const CONCURRENCY: u16 = 7;
     pub(crate) const COMMIT_LOG: u16 = 8;
-    pub(crate) const CALENDAR: u16 = 10;
     pub(crate) const ADAPTIVE_CONCURRENCY: u16 = 13;
     pub(crate) const ADAPTIVE_RATE: u16 = 14;
     pub(crate) const WARM_UP: u16 = 15;
+    pub(crate) const FIXED_WINDOW: u16 = 16;
     /// A slow start has the tag of the policy inside, and this more.
     pub(crate) const SLOW_START: u16 = 500;
     pub(crate) const LAST_SLOW_START: u16 = 999;
@@ -187,7 +186,6 @@ fn policy_of(tag: u16) -> &'static str {
         tag::BACKFILL_POOL => "backfill pool",
         tag::CONCURRENCY => "concurrency",
         tag::COMMIT_LOG => "commit log",
-        tag::CALENDAR => "calendar",
         tag::ADAPTIVE_CONCURRENCY => "concurrency that follows measurements",
         tag::ADAPTIVE_RATE => "rate that follows refusals",
         tag::WARM_UP => "warm-up",

@@ -56,7 +56,6 @@ parts! {
     AdaptiveRate: rategate_core::adaptive::AdaptiveRate, rategate_core::adaptive::RateState;
     Concurrency: rategate_core::concurrency::Concurrency, rategate_core::concurrency::State;
     CommitLog: rategate_core::commit_log::CommitLog, rategate_core::commit_log::State;
-    Calendar: rategate_core::calendar::Calendar, rategate_core::calendar::State;
     SlowStart: SlowStart, rategate_core::slow_start::State;
 }
 

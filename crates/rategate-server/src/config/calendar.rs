@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use jiff::tz::Offset;
+use rategate::FixedWindow;
 use rategate::calendar::{Calendar, CalendarError, CalendarSpec, Unit as CalendarUnit};
 use toml::Value as Toml;
 
@@ -73,10 +74,10 @@ pub(super) fn display_limit(permits: u64, spec: &CalendarSpec) -> DisplayLimit {
 }
 
 /// Returns the limit as TOML.
-pub(super) fn to_toml(calendar: &Calendar) -> Option<String> {
-    let spec: CalendarSpec = calendar.text().parse().ok()?;
+pub(super) fn to_toml(window: &FixedWindow) -> Option<String> {
+    let spec: CalendarSpec = window.calendar()?.text().parse().ok()?;
     let quoted = |text: &str| Toml::String(text.to_owned()).to_string();
-    let (permits, per, every) = (calendar.permits(), spec.unit().name(), spec.units());
+    let (permits, per, every) = (window.permits(), spec.unit().name(), spec.units());
     let (zone, anchor) = (quoted(spec.zone()), quoted(&spec.anchor()));
     Some(format!(
         "{{ permits = {permits}, per = \"{per}\", zone = {zone}, anchor = {anchor}, every = {every} }}"

@@ -147,10 +147,10 @@ pub fn ceiling(limit: &Limit, window_ns: u64) -> Option<u128> {
             earned.saturating_add(bucket.burst_size().get().into()).saturating_sub(1)
         }
         (Algorithm::Concurrency, _) => return None,
-        (_, AnyPolicy::Calendar(calendar)) => {
+        (Algorithm::Calendar, AnyPolicy::FixedWindow(window)) => {
             // A week that a zone shortened by a day has six. A day can be short, where a zone
             // skipped most of it, and lie between two others.
-            let is_of_days = calendar.text().starts_with("day ");
+            let is_of_days = window.calendar().is_some_and(|it| it.text().starts_with("day "));
             let (at_least_ns, more) = if is_of_days { (DAY_NS, 2) } else { (6 * DAY_NS, 1) };
             let windows = wide.div_ceil(at_least_ns.into()).saturating_add(more);
             windows.saturating_mul(permits)
@@ -286,10 +286,13 @@ fn write_limit(
             return writeln!(f, "{name} {} at a time", concurrency.permits());
         }
         Limit::Policy(AnyPolicy::Gcra(bucket)) => format!("gcra, {} at once", bucket.burst_size()),
-        Limit::Policy(AnyPolicy::Calendar(calendar)) => format!("calendar: {}", calendar.text()),
         Limit::Policy(policy) => {
-            let known = Algorithm::of(policy);
-            known.map_or("a policy of its own", |(known, ..)| known.name()).to_owned()
+            let known =
+                Algorithm::of(policy).map_or("a policy of its own", |(known, ..)| known.name());
+            limit.calendar().map_or_else(
+                || known.to_owned(),
+                |calendar| format!("{known}: {}", calendar.text()),
+            )
         }
         Limit::Counted(_) => "counted-window: what is denied counts too".to_owned(),
     };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rategate::calendar::CalendarSpec;
 use rategate::error::RateError;
-use rategate::policy::Anchor;
+use rategate::policy::{Anchor, Windows};
 use rategate::{AnyPolicy, Concurrency, FixedWindow, Gcra, Rate, SlidingLog};
 use rategate_core::span;
 use schemars::JsonSchema;
@@ -67,10 +67,12 @@ impl Algorithm {
                     if log.resolution_ns() > 1 { Self::CompactLog } else { Self::SlidingLog };
                 (name, log.permits(), log.held_for_ns())
             }
-            AnyPolicy::FixedWindow(window) => {
-                (Self::FixedWindow, window.permits(), window.period_ns())
-            }
-            AnyPolicy::Calendar(calendar) => (Self::Calendar, calendar.permits(), 0),
+            AnyPolicy::FixedWindow(window) => match window.windows() {
+                Windows::Even { period_ns, .. } => {
+                    (Self::FixedWindow, window.permits(), period_ns.get())
+                }
+                Windows::Of(_) => (Self::Calendar, window.permits(), 0),
+            },
             AnyPolicy::Concurrency(permits) => (Self::Concurrency, permits.permits(), 0),
             _ => return None,
         })

@@ -248,8 +248,8 @@ fn limit_of(
         (Some((algorithm @ Algorithm::Concurrency, permits, _)), _) => {
             return Ok((Some(algorithm), permits.to_string(), none));
         }
-        (_, Some(AnyPolicy::Calendar(policy))) => {
-            let limit = calendar::to_toml(&policy).ok_or_else(|| export_error("a calendar"))?;
+        (_, Some(AnyPolicy::FixedWindow(window))) if window.calendar().is_some() => {
+            let limit = calendar::to_toml(&window).ok_or_else(|| export_error("a calendar"))?;
             return Ok((Some(Algorithm::Calendar), limit, none));
         }
         (_, Some(AnyPolicy::Gcra(bucket))) => {

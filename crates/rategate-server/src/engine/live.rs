@@ -3,8 +3,8 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use rategate::calendar::Window;
-use rategate::{AnyPolicy, Calendar, Clock};
+use rategate::Clock;
+use rategate::calendar::{Calendar, Window};
 
 use super::answer::{ItemResult, Observer};
 use super::counters::{ActiveRule, Counters, InForce};
@@ -316,12 +316,8 @@ impl ItemResult {
     /// since 1970. If a store decided, the window is the one by its clock.
     #[must_use]
     pub fn calendar(&self, now_ns: u64) -> Option<(Calendar, Window)> {
-        match self.rule.as_ref()?.at(now_ns).0 {
-            Limit::Policy(AnyPolicy::Calendar(calendar)) => {
-                Some((calendar, calendar.window(self.store_ns.unwrap_or(now_ns))))
-            }
-            _ => None,
-        }
+        let calendar = self.rule.as_ref()?.at(now_ns).0.calendar()?;
+        Some((calendar, calendar.window(self.store_ns.unwrap_or(now_ns))))
     }
 }
 

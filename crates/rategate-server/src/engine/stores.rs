@@ -32,7 +32,6 @@ use rategate::distributed::{
     Builder, DEFAULT_BUDGET, DecisionFuture, Distributed, Grant, Health, Leases, Mode,
     OnUnavailable as Unavailable,
 };
-use rategate::policy::Anchor;
 use rategate::store::{
     self, Callback, ChargeReply, CreditReply, EndReply, LeaseId, MemoryStore, Pending, PlanError,
     ReservationEnd, ReservationId, ReserveReply, Rule as StoreRule, Store, StoreError,
@@ -368,8 +367,7 @@ fn store_rule(rule: &Rule) -> Result<StoreRule, String> {
         || "a store keeps buckets, windows, calendars, logs and permits in flight".to_owned();
     Ok(match policy {
         AnyPolicy::Gcra(bucket) => bucket.into(),
-        AnyPolicy::FixedWindow(window) if window.anchor() == Anchor::Epoch => window.into(),
-        AnyPolicy::Calendar(quota) => quota.into(),
+        AnyPolicy::FixedWindow(window) => window.into(),
         AnyPolicy::SlidingLog(log) => log.into(),
         AnyPolicy::Concurrency(_)
             if matches!(rule.location, CounterLocation::StoreLeased { .. }) =>
@@ -449,16 +447,9 @@ pub(super) fn reset_after_ns(
             })
         }
         AnyPolicy::FixedWindow(window) => {
-            let into_ns = now_ns.checked_rem(window.period_ns()).unwrap_or(0);
             // Of a debt that is carried, each later window pays its limit.
-            let windows = beyond.div_ceil(window.permits().max(1)).max(1);
-            window.period_ns().saturating_mul(windows).saturating_sub(into_ns)
-        }
-        AnyPolicy::Calendar(quota) => {
-            let later = beyond.div_ceil(quota.permits().max(1)).max(1);
-            let border_ns =
-                quota.later_border(quota.window(now_ns).end_ns, later.saturating_sub(1));
-            border_ns.map_or(u64::MAX, |border_ns| border_ns.saturating_sub(now_ns))
+            let borders = beyond.div_ceil(window.permits().max(1)).max(1);
+            window.border_in_ns(now_ns, borders)
         }
         AnyPolicy::SlidingLog(log) => log.held_for_ns().saturating_add(log.resolution_ns()),
         _ => u64::MAX,

@@ -60,7 +60,10 @@ impl CountedWindow {
     /// Returns the length of a window, in nanoseconds.
     #[must_use]
     pub const fn period_ns(&self) -> u64 {
-        self.counter.period_ns()
+        match self.counter.period_ns() {
+            Some(period_ns) => period_ns.get(),
+            None => 0,
+        }
     }
 
     /// Returns the window that counts in a table.
@@ -95,14 +98,16 @@ impl CountedWindow {
     pub(crate) fn is_counter(policy: &AnyPolicy) -> bool {
         matches!(
             policy,
-            AnyPolicy::FixedWindow(window) if [SHORT, LONG].contains(&window.permits())
+            AnyPolicy::FixedWindow(window)
+                if window.calendar().is_none() && [SHORT, LONG].contains(&window.permits())
         )
     }
 
     /// Returns `true` if `counter` counts far enough for this limit.
     #[must_use]
     pub fn fits(&self, counter: &FixedWindow) -> bool {
-        self.permits() < counter.permits().div_ceil(2) && self.period_ns() == counter.period_ns()
+        self.permits() < counter.permits().div_ceil(2)
+            && self.counter.windows() == counter.windows()
     }
 
     /// Returns how many permits a store's counter grants beyond this limit.
@@ -147,8 +152,7 @@ impl CountedWindow {
     /// Returns the time until the end of the window around `now_ns`, in nanoseconds.
     #[must_use]
     pub fn left_ns(&self, now_ns: u64) -> u64 {
-        let into_ns = now_ns.checked_rem(self.period_ns()).unwrap_or(0);
-        self.period_ns().saturating_sub(into_ns)
+        self.counter.border_in_ns(now_ns, 1)
     }
 }
 

@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rategate::AnyPolicy;
+use rategate::policy::Windows;
 use rategate_server::config::{
     ConfigError, Layers, Loaded, Problem, Settings, explain, load_text, load_with, report,
 };
@@ -274,7 +275,10 @@ fn facts(loaded: &Loaded) -> Vec<String> {
 
 fn limit_text(limit: &Limit) -> String {
     match limit {
-        Limit::Policy(AnyPolicy::Calendar(it)) => format!("{} a {}", it.permits(), it.text()),
+        Limit::Policy(AnyPolicy::FixedWindow(window)) => match window.windows() {
+            Windows::Even { .. } => format!("{window:?}"),
+            Windows::Of(calendar) => format!("{} a {}", window.permits(), calendar.text()),
+        },
         Limit::Policy(policy) => format!("{policy:?}"),
         Limit::Counted(window) => {
             format!("counts {} in {:?}", window.permits(), Duration::from_nanos(window.period_ns()))

@@ -168,7 +168,6 @@ fn named(name: &Arc<str>, rule: &Rule) -> rategate_server::rule::Rule {
         Rule::Bucket(bucket) => (*bucket).into(),
         Rule::Log(log) => (*log).into(),
         Rule::Window(window) => (*window).into(),
-        Rule::Calendar(quota) => (*quota).into(),
         Rule::InFlight(in_flight, _) => (*in_flight).into(),
     };
     rategate_server::rule::Rule {

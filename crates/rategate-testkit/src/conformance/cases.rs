@@ -76,7 +76,6 @@ pub(super) fn policy(rule: Rule) -> AnyPolicy {
         Rule::Bucket(bucket) => bucket.into(),
         Rule::Log(log) => log.into(),
         Rule::Window(window) => window.into(),
-        Rule::Calendar(quota) => quota.into(),
         Rule::InFlight(in_flight, _) => in_flight.into(),
     }
 }

@@ -162,9 +162,7 @@ fn rule(limit: AnyPolicy) -> Option<Rule> {
     match limit {
         AnyPolicy::Gcra(bucket) if bucket.rate().fraction().is_some() => Some(bucket.into()),
         AnyPolicy::SlidingLog(log) => Some(log.into()),
-        AnyPolicy::FixedWindow(window) => {
-            (window.anchor() == rategate::policy::Anchor::Epoch).then_some(window.into())
-        }
+        AnyPolicy::FixedWindow(window) => (!window.starts_at_grant()).then_some(window.into()),
         // The lease is longer than any file goes on.
         AnyPolicy::Concurrency(in_flight) => {
             Some(Rule::InFlight(in_flight, 1_000_000_000_000_000.try_into().unwrap()))

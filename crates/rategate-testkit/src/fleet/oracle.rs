@@ -17,7 +17,8 @@ pub(super) fn most_used(limit: &Rule, used: &[(u64, u64)], shorter_ns: u64, time
         Rule::Window(window) => {
             let mut cells = BTreeMap::new();
             for (at_ns, permits) in used {
-                *cells.entry(at_ns / window.period_ns()).or_default() += permits;
+                let ends_ns = at_ns + window.border_in_ns(*at_ns, 1);
+                *cells.entry(ends_ns).or_default() += permits;
             }
             cells.into_values().max().unwrap_or(0)
         }
@@ -25,7 +26,7 @@ pub(super) fn most_used(limit: &Rule, used: &[(u64, u64)], shorter_ns: u64, time
             let (permits, period_ns) = bucket.rate().fraction().expect("a bucket that is paced");
             over_rate(used, permits * times, period_ns)
         }
-        other => panic!("no fleet keeps {other:?}"),
+        Rule::InFlight(..) => panic!("no fleet keeps permits in flight"),
     }
 }
 

@@ -9,7 +9,7 @@ use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::commit_log::CommitLog;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::error::LimitError;
-use rategate_core::fixed_window::{Anchor, FixedWindow};
+use rategate_core::fixed_window::{Anchor, FixedWindow, Windows};
 use rategate_core::gcra::Gcra;
 use rategate_core::pacer::{self, Pacer};
 use rategate_core::rate::Rate;
@@ -296,10 +296,13 @@ impl Body {
                 guard: Ns(log.guard_ns()),
                 resolution: Ns(log.resolution_ns()),
             },
-            AnyPolicy::FixedWindow(window) => Self::FixedWindow {
-                permits: window.permits(),
-                period: Ns(window.period_ns()),
-                anchor: window.anchor(),
+            AnyPolicy::FixedWindow(window) => match window.windows() {
+                Windows::Even { period_ns, anchor } => Self::FixedWindow {
+                    permits: window.permits(),
+                    period: Ns(period_ns.get()),
+                    anchor,
+                },
+                Windows::Of(_) => return None,
             },
             AnyPolicy::Pacer(pacer) => Self::Pacer {
                 rate: Text(pacer.rate()),

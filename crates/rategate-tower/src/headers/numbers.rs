@@ -39,7 +39,11 @@ impl Numbers {
                 within(permits, time_of(permits, warm_up.rate())?)
             }
             AnyPolicy::SlidingLog(log) => within(log.permits(), log.held_for_ns()),
-            AnyPolicy::FixedWindow(window) => within(window.permits(), window.period_ns()),
+            AnyPolicy::FixedWindow(window) => match window.period_ns() {
+                Some(period_ns) => within(window.permits(), period_ns.get()),
+                // Its windows differ in length: the one that is announced stays.
+                None => Self { quota: window.permits(), window: None },
+            },
             AnyPolicy::CommitLog(log) => within(log.permits(), log.cools_for_ns()),
             AnyPolicy::Concurrency(limit) => Self { quota: limit.permits(), window: None },
             // Those that hold once the slow start is over.

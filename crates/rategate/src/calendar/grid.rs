@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use rategate_core::calendar::{Calendar, Grid, Window};
+use rategate_core::fixed_window::FixedWindow;
 
 use super::MAX_CALENDARS;
 use super::borders::Borders;
@@ -35,7 +36,7 @@ struct Interned {
 }
 
 impl CalendarSpec {
-    /// Returns a policy of `permits` in each window.
+    /// Returns a limit of `permits` in each window.
     ///
     /// The same calendar under the same rules of its zone is one for the whole process. A zone
     /// whose rules have changed since makes a new one.
@@ -43,8 +44,8 @@ impl CalendarSpec {
     /// # Errors
     ///
     /// [`CalendarError::Limit`] for zero permits, and [`CalendarError::TooMany`].
-    pub fn quota(&self, permits: u64) -> Result<Calendar, CalendarError> {
-        Ok(Calendar::try_new(permits, of(self)?)?)
+    pub fn quota(&self, permits: u64) -> Result<FixedWindow, CalendarError> {
+        Ok(FixedWindow::of_calendar(permits, Calendar::new(of(self)?))?)
     }
 }
 

@@ -1,8 +1,7 @@
 //! Calendars: quotas of a day, a week, a month, a quarter or a year in a time zone.
 //!
 //! A [`CalendarSpec`] says which windows a quota has; with a number of permits it makes a
-//! [`Calendar`], a policy as any other. Its clock must show the time since 1970, as [`clock`]
-//! does.
+//! [`FixedWindow`](crate::FixedWindow). Its clock must show the time since 1970, as [`clock`] does.
 //!
 //! ```
 //! use rategate::calendar::{self, CalendarSpec};

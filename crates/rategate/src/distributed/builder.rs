@@ -272,7 +272,7 @@ fn positive_ns(time: Duration, field: &'static str) -> Result<NonZeroU64, SetupE
 const fn in_flight_ns(rule: &Rule) -> Option<NonZeroU64> {
     match rule {
         Rule::InFlight(_, length_ns) => Some(*length_ns),
-        Rule::Bucket(_) | Rule::Log(_) | Rule::Window(_) | Rule::Calendar(_) => None,
+        Rule::Bucket(_) | Rule::Log(_) | Rule::Window(_) => None,
     }
 }
 
@@ -284,6 +284,6 @@ fn guard(label: &str, rule: &Rule, leases: Leases) -> Result<Rule, SetupError> {
         Rule::Bucket(bucket) => guarded(*bucket, length_ns).map(Rule::Bucket).map_err(failed),
         Rule::Log(log) => guarded(*log, length_ns).map(Rule::Log).map_err(failed),
         // Leases end with the window.
-        Rule::Window(_) | Rule::Calendar(_) | Rule::InFlight(..) => Ok(*rule),
+        Rule::Window(_) | Rule::InFlight(..) => Ok(*rule),
     }
 }

@@ -93,6 +93,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rategate_core::calendar::{Calendar, Window};
+use rategate_core::fixed_window::Windows;
 
 use self::inner::leased::Entry;
 use self::inner::{Inner, Strategy};
@@ -411,8 +412,10 @@ fn remembered_ns(rule: &Rule) -> u64 {
             u64::try_from(burst_ns.div_ceil(u128::from(permits.max(1)))).unwrap_or(u64::MAX)
         }),
         Rule::Log(log) => log.held_for_ns(),
-        Rule::Window(window) => window.period_ns(),
-        Rule::Calendar(calendar) => longest_window_ns(calendar),
+        Rule::Window(window) => match window.windows() {
+            Windows::Even { period_ns, .. } => period_ns.get(),
+            Windows::Of(calendar) => longest_window_ns(&calendar),
+        },
         Rule::InFlight(_, length_ns) => length_ns.get(),
     }
 }

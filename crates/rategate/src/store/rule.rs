@@ -4,7 +4,6 @@ use std::error::Error;
 use std::fmt;
 use std::num::NonZeroU64;
 
-use rategate_core::calendar::Calendar;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::FixedWindow;
 use rategate_core::gcra::Gcra;
@@ -17,10 +16,9 @@ pub enum Rule {
     Bucket(Gcra),
     /// A sliding log: at most N in any window, exactly, or to a resolution.
     Log(SlidingLog),
-    /// A fixed window: at most N in each window of the grid of the store's clock.
+    /// A fixed window: at most N in each window of the grid of the store's clock, or of a calendar
+    /// by the store's clock since 1970.
     Window(FixedWindow),
-    /// A calendar quota: at most N in each window of a calendar, by the store's clock since 1970.
-    Calendar(Calendar),
     /// A concurrency limit: at most N in flight, each for these nanoseconds unless renewed.
     InFlight(Concurrency, NonZeroU64),
 }
@@ -33,7 +31,6 @@ impl Rule {
             Self::Bucket(bucket) => bucket.burst_size().get(),
             Self::Log(log) => log.permits(),
             Self::Window(window) => window.permits(),
-            Self::Calendar(calendar) => calendar.permits(),
             Self::InFlight(in_flight, _) => in_flight.permits(),
         }
     }
@@ -54,12 +51,6 @@ impl From<SlidingLog> for Rule {
 impl From<FixedWindow> for Rule {
     fn from(window: FixedWindow) -> Self {
         Self::Window(window)
-    }
-}
-
-impl From<Calendar> for Rule {
-    fn from(calendar: Calendar) -> Self {
-        Self::Calendar(calendar)
     }
 }
 

@@ -8,6 +8,7 @@ use rategate::ManualClock;
 use rategate::distributed::{DecidedBy, Distributed, OnUnavailable};
 use rategate::store::{MemoryStore, Rule};
 use rategate_core::calendar::{Calendar, Grid, Window};
+use rategate_core::fixed_window::FixedWindow;
 
 use crate::distributed::fleet::Fleet;
 use crate::distributed::leased::traffic;
@@ -39,7 +40,7 @@ impl Grid for Uneven {
 static UNEVEN: Uneven = Uneven;
 
 fn quota(permits: u64) -> Rule {
-    Calendar::new(permits, &UNEVEN).into()
+    FixedWindow::of_calendar(permits, Calendar::new(&UNEVEN)).unwrap().into()
 }
 
 /// Leases end with the window, however long it is.

@@ -14,11 +14,6 @@ fn used_up(limits: impl Into<AllOf>, time: &ManualTime) -> Limiter<ManualTime> {
     limiter
 }
 
-/// Two windows together, which have no lock-free form: time brings their permits.
-fn of_time() -> AllOf {
-    AllOf::default().and(at_each(1)).and(at_each(1))
-}
-
 fn tried(limiter: &Limiter<ManualTime>) -> bool {
     limiter.try_acquire(1).unwrap().is_granted()
 }
@@ -51,7 +46,7 @@ fn quick_a_change_opens_the_gate() {
 #[test]
 fn quick_time_opens_the_gate_for_one() {
     explore(|time| {
-        let limiter = used_up(of_time(), time);
+        let limiter = used_up(at_each(1), time);
         let task = start({
             let limiter = Tasks::from(limiter.clone());
             move || ns(acquiring(&limiter, 1).finish().unwrap().promised_at())
@@ -70,7 +65,7 @@ fn quick_time_opens_the_gate_for_one() {
 #[test]
 fn quick_closing_opens_the_gate() {
     explore(|time| {
-        let limiter = used_up(of_time(), time);
+        let limiter = used_up(at_each(1), time);
         let other = start({
             let limiter = limiter.clone();
             move || limiter.try_acquire(1).map_or(true, |decision| !decision.is_granted())

@@ -10,7 +10,7 @@ use rategate::keyed::{Capacity, HashedId, Hashing, Key, Overflow};
 use rategate::{AnyPolicy, Decision, Gcra, Keyed, Rate};
 use rategate_core::span::whole_ns;
 
-use crate::world::{ManualTime, S, explore, explore_within, start, window};
+use crate::world::{ManualTime, S, explore, explore_within, start};
 
 /// Returns a bucket of so many permits in each `S`.
 fn bucket(permits: u64, burst: u64) -> Gcra {
@@ -259,7 +259,7 @@ fn quick_a_limiter_ends_up_with_the_newest_numbers() {
             move |_: &u64| tier.load(Ordering::Relaxed)
         };
         let keyed = Keyed::with_tiers(
-            [window(1), window(2)],
+            [bucket(1, 1), bucket(1, 2)],
             tier_of,
             Capacity::for_keys(1),
             Hashing::Fast,
@@ -272,7 +272,7 @@ fn quick_a_limiter_ends_up_with_the_newest_numbers() {
             let keyed = keyed.clone();
             move || keyed.remaining(&7).map(drop)
         });
-        keyed.reconfigure_tier(1, window(3)).unwrap();
+        keyed.reconfigure_tier(1, bucket(1, 3)).unwrap();
         thread.join().unwrap().unwrap();
         assert!(limiter.peek(3).is_ok(), "three may pass together");
     });

@@ -13,7 +13,7 @@ use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use rategate::policy::Anchor;
 use rategate::wait::{CancelToken, Sleep, Timer, Wake};
-use rategate::{AcquireError, AsyncLimiter, Clock, Concurrency, FixedWindow, Grant};
+use rategate::{AcquireError, AllOf, AsyncLimiter, Clock, Concurrency, FixedWindow, Grant};
 use rategate_core::span::whole_ns;
 
 /// Explores all schedules with a bounded number of preemptions: three, or `LOOM_MAX_PREEMPTIONS`.
@@ -46,13 +46,18 @@ pub(crate) fn explore_within(
 pub(crate) const S: u64 = 1_000_000;
 
 /// Returns a window of so many permits in each `S`.
-pub(crate) fn window(permits: u64) -> FixedWindow {
-    FixedWindow::new(permits, Duration::from_nanos(S), Anchor::Epoch)
+pub(crate) fn window(permits: u64) -> AllOf {
+    behind_the_lock(FixedWindow::new(permits, Duration::from_nanos(S), Anchor::Epoch))
 }
 
 /// Returns a window of one permit in each so many `S`.
-pub(crate) fn at_each(steps: u64) -> FixedWindow {
-    FixedWindow::new(1, Duration::from_nanos(steps * S), Anchor::Epoch)
+pub(crate) fn at_each(steps: u64) -> AllOf {
+    behind_the_lock(FixedWindow::new(1, Duration::from_nanos(steps * S), Anchor::Epoch))
+}
+
+/// Returns the window twice. One alone has a lock-free form.
+fn behind_the_lock(window: FixedWindow) -> AllOf {
+    AllOf::default().and(window).and(window)
 }
 
 /// Returns a limit of so many permits in flight.

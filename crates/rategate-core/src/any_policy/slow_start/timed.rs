@@ -3,7 +3,7 @@
 use crate::any_policy::AnyPolicy;
 use crate::backfill_pool::BackfillPool;
 use crate::error::LimitError;
-use crate::fixed_window::{Anchor, FixedWindow};
+use crate::fixed_window::FixedWindow;
 use crate::gcra::Gcra;
 use crate::pacer::Pacer;
 use crate::sliding_log::SlidingLog;
@@ -16,8 +16,8 @@ use crate::two_timeline::TwoTimeline;
 /// * If a fresh limit is as fresh at once, it grants at once whatever it ever grants.
 ///
 /// A limit of operations in flight is none: a server that is three times slower at first has a
-/// third of the rate under it already. A calendar is none either, as its days must not move.
-/// Limits that follow measurements find the rate themselves.
+/// third of the rate under it already. Windows of the clock or of a calendar are none either, as
+/// they must not move. Limits that follow measurements find the rate themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Timed {
     Gcra(Gcra),
@@ -33,11 +33,10 @@ impl Timed {
         Ok(match policy {
             AnyPolicy::Gcra(policy) => Self::Gcra(policy),
             AnyPolicy::SlidingLog(policy) => Self::SlidingLog(policy),
-            // Its windows would no longer be those of the clock.
-            AnyPolicy::FixedWindow(policy) if policy.anchor() == Anchor::Epoch => {
+            AnyPolicy::FixedWindow(policy) if policy.starts_at_grant() => Self::FixedWindow(policy),
+            AnyPolicy::FixedWindow(policy) if policy.calendar().is_none() => {
                 return Err(LimitError::WindowOnClock);
             }
-            AnyPolicy::FixedWindow(policy) => Self::FixedWindow(policy),
             AnyPolicy::Pacer(policy) => Self::Pacer(policy),
             AnyPolicy::TwoTimeline(policy) => Self::TwoTimeline(policy),
             AnyPolicy::BackfillPool(policy) => Self::BackfillPool(policy),

@@ -140,9 +140,7 @@ impl Candidate {
         let algorithm = match (self.algorithm, in_force) {
             (Algorithm::Same, Some(AnyPolicy::SlidingLog(_))) => Algorithm::SlidingLog,
             // What-if windows have one length.
-            (Algorithm::Same, Some(AnyPolicy::FixedWindow(_) | AnyPolicy::Calendar(_))) => {
-                Algorithm::FixedWindow
-            }
+            (Algorithm::Same, Some(AnyPolicy::FixedWindow(_))) => Algorithm::FixedWindow,
             (Algorithm::Same, _) => Algorithm::Gcra,
             (other, _) => other,
         };
@@ -156,11 +154,7 @@ impl Candidate {
                     .map_err(|error| bad(&error))
             }
             Algorithm::FixedWindow => {
-                let anchor = match in_force {
-                    Some(AnyPolicy::FixedWindow(window)) => window.anchor(),
-                    _ => Anchor::Epoch,
-                };
-                FixedWindow::try_new(self.permits, Duration::from_nanos(period_ns), anchor)
+                FixedWindow::try_new(self.permits, Duration::from_nanos(period_ns), Anchor::Epoch)
                     .map(AnyPolicy::from)
                     .map_err(|error| bad(&error))
             }

@@ -4,6 +4,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rategate_core::fixed_window::Windows;
 use rategate_core::gcra::Gcra;
 use rategate_core::sliding_log::SlidingLog;
 
@@ -57,7 +58,9 @@ impl<C: Clock + Clone + 'static> Fallback<C> {
         let plan = store.plan(&partitions)?;
         let now_ns = clock.now_ns();
         let matters_until_ns = |(_, rule): &(&str, Rule)| match rule {
-            Rule::Calendar(calendar) => calendar.window(now_ns).end_ns,
+            Rule::Window(window) if window.calendar().is_some() => {
+                now_ns.saturating_add(window.border_in_ns(now_ns, 1))
+            }
             rule => now_ns.saturating_add(remembered_ns(rule)),
         };
         let used_until_ns = partitions.iter().map(matters_until_ns).max().unwrap_or(now_ns);
@@ -152,12 +155,14 @@ fn partition(rule: &Rule, share: u64) -> Option<Rule> {
                 SlidingLog::try_new(share, Duration::from_nanos(longer(log.held_for_ns()))).ok()?;
             part.with_resolution(Duration::from_nanos(log.resolution_ns())).ok().map(Rule::Log)
         }
-        Rule::Window(window) => {
-            SlidingLog::try_new(share, Duration::from_nanos(longer(window.period_ns())))
-                .ok()
-                .map(Rule::Log)
-        }
-        Rule::Calendar(calendar) => calendar.with_permits(share).ok().map(Rule::Calendar),
+        Rule::Window(window) => match window.windows() {
+            Windows::Even { period_ns, .. } => {
+                SlidingLog::try_new(share, Duration::from_nanos(longer(period_ns.get())))
+                    .ok()
+                    .map(Rule::Log)
+            }
+            Windows::Of(_) => window.with_permits(share).ok().map(Rule::Window),
+        },
         Rule::InFlight(..) => None,
     }
 }

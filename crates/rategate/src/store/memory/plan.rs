@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::error::ExceedsCapacity;
-use rategate_core::fixed_window::{Anchor, FixedWindow};
 
 use crate::store::{PlanError, Rule};
 
@@ -41,7 +40,7 @@ impl MemoryPlan {
             if rules.iter().take(at).any(|(other, _)| other == label) {
                 return Err(complain("two limits of one set have this label; each needs its own"));
             }
-            if matches!(rule, Rule::Window(window) if window.anchor() != Anchor::Epoch) {
+            if matches!(rule, Rule::Window(window) if window.starts_at_grant()) {
                 return Err(complain("in a store the grid of windows starts at the clock's zero"));
             }
         }
@@ -82,13 +81,8 @@ impl MemoryPlan {
 
     /// Returns the time until the first of the current windows ends.
     pub(super) fn window_ends_in_ns(&self, now_ns: u64) -> Option<u64> {
-        let left_ns = |window: &FixedWindow| {
-            let into_ns = now_ns.checked_rem(window.period_ns()).unwrap_or(0);
-            window.period_ns().saturating_sub(into_ns)
-        };
         let windows = self.limits.iter().filter_map(|limit| match &limit.rule {
-            Rule::Window(window) => Some(left_ns(window)),
-            Rule::Calendar(calendar) => Some(calendar.window(now_ns).end_ns.saturating_sub(now_ns)),
+            Rule::Window(window) => Some(window.border_in_ns(now_ns, 1)),
             _ => None,
         });
         windows.min()
@@ -106,7 +100,6 @@ impl Labelled {
             Rule::Bucket(bucket) => Some(bucket.into()),
             Rule::Log(log) => Some(log.into()),
             Rule::Window(window) => Some(window.into()),
-            Rule::Calendar(calendar) => Some(calendar.into()),
             Rule::InFlight(..) => None,
         }
     }
