@@ -12,7 +12,7 @@ use pyo3::types::{PyBytes, PyDict, PyString, PyTuple, PyType};
 use rategate::charge::Debt;
 use rategate::wait::{QueueBounds, WhenFull};
 use rategate::{AcquireError, AnyPolicy};
-use rategate_core::queue::MAX_WAITERS;
+use rategate_core::line::MAX_WAITERS;
 use rategate_ffi::{Begun, Policies, Taken};
 
 use crate::awaitable::{Acquire, Left};

@@ -22,7 +22,7 @@
 //!   nanoseconds); average and damped with a catch-up bound, `ceil((W + catch_up) / T)`
 //!   (docs/theory.md, section 3.6).
 //! * **Starts.** The ceiling holds for real starts (the default), and for promised instants where
-//!   a schedule promises instants. Those of [waiters](crate::queue) with a catch-up bound may lie
+//!   a schedule promises instants. Those of [waiters](crate::line) with a catch-up bound may lie
 //!   10 ms further back.
 //! * **Wait.** `start - ideal` for each operation. Forfeited time moves the dispatch timeline
 //!   only; the wait time still includes it (the two accounts of docs/theory.md, section 3.5).

@@ -12,7 +12,7 @@ use rategate_core::debt::Debt;
 use rategate_core::fair::{ClassId, MAX_CLASSES, Rounds, TooManyClasses};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::queue::{Outcome, QueueBounds, QueueRejection, Request, WhenFull};
+use rategate_core::line::{Outcome, QueueBounds, QueueRejection, Request, WhenFull};
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 
@@ -126,7 +126,10 @@ fn story(random: &mut Rng, limit: Ledger) -> [usize; 4] {
     for _ in 0..random.u64(1..=3) {
         let weight = n(random.u64(1..=4));
         classes.push(rounds.add_class(weight).unwrap());
-        assert_eq!(queued.queue.add_class(weight).as_ref(), Ok(classes.last().unwrap()));
+        assert_eq!(
+            queued.line.add_class(0, weight, &mut queued.woken).as_ref(),
+            Ok(classes.last().unwrap())
+        );
     }
     let waiting = vec![Vec::new(); classes.len()];
     let mut oracle =
@@ -180,10 +183,10 @@ fn story(random: &mut Rng, limit: Ledger) -> [usize; 4] {
             }
             8 => {
                 // Booking ahead changes nothing.
-                queued.queue.book_all(&mut queued.limit, &mut queued.woken);
-                let Queued { queue, limit, woken, waiter_ids, .. } = &mut queued;
+                queued.line.book_all(&mut queued.woken);
+                let Queued { line, woken, waiter_ids, .. } = &mut queued;
                 for (&id, (waiter_id, _)) in &*waiter_ids {
-                    let due_ns = queue.due_ns(limit, waiter_id, woken);
+                    let due_ns = line.due_ns(waiter_id, woken);
                     assert_eq!(due_ns, Some(oracle.start_of(id)));
                 }
             }
@@ -191,11 +194,10 @@ fn story(random: &mut Rng, limit: Ledger) -> [usize; 4] {
                 let (charged, actual) = (random.u64(0..=9), random.u64(0..=9));
                 let waits = !oracle.waiting[class.index()].is_empty();
                 if random.u64(..2) == 0 {
-                    queued.queue.book_all(&mut queued.limit, &mut queued.woken);
+                    queued.line.book_all(&mut queued.woken);
                 }
-                queued.queue.unbook(&mut queued.limit, now_ns);
-                queued.queue.settle(class, charged, actual);
-                queued.serve(now_ns);
+                queued.line.settle(now_ns, class, (charged, actual), &mut queued.woken);
+                queued.gather();
                 if actual > charged || waits {
                     oracle.rounds.settle(class, charged, actual);
                 }
@@ -215,7 +217,7 @@ fn story(random: &mut Rng, limit: Ledger) -> [usize; 4] {
     oracle.pass_to(end_ns);
     assert_eq!(queued.starts, oracle.starts);
     assert_eq!(queued.in_order, oracle.in_order);
-    assert!(queued.queue.is_empty());
+    assert!(queued.line.is_empty());
     [waited, left, late, in_time]
 }
 
@@ -229,8 +231,8 @@ fn a_slow_and_a_fast_class_share_the_bytes() {
     let kilobyte = 1_000;
     let rate = Gcra::new("100000/s".parse().unwrap(), kilobyte).unwrap();
     let mut crawl = Queued::new(Ledger::new(rate, 0));
-    let slow = crawl.queue.add_class(n(kilobyte)).unwrap();
-    let fast = crawl.queue.add_class(n(kilobyte)).unwrap();
+    let slow = crawl.line.add_class(0, n(kilobyte), &mut crawl.woken).unwrap();
+    let fast = crawl.line.add_class(0, n(kilobyte), &mut crawl.woken).unwrap();
     let mut random = Rng::with_seed(7);
     let (mut bytes, mut now_ns, mut next_id) = ([0_u64; 2], 0, 0);
     let mut pages: Vec<(u32, ClassId)> = Vec::new();
@@ -243,17 +245,18 @@ fn a_slow_and_a_fast_class_share_the_bytes() {
                 next_id += 1;
             }
         }
-        now_ns = crawl.queue.next_ns().unwrap();
+        now_ns = crawl.line.next_ns(None).unwrap();
         crawl.serve(now_ns);
         for id in std::mem::take(&mut crawl.in_order) {
             let (_, class) = pages.remove(pages.iter().position(|page| page.0 == id).unwrap());
             let kilobytes = if class == slow { (40, 60) } else { (1, 4) };
             let size = random.u64(kilobytes.0..=kilobytes.1) * kilobyte;
             bytes[usize::from(class == fast)] += size;
-            crawl.queue.unbook(&mut crawl.limit, now_ns);
-            crawl.limit.charge(now_ns, size - kilobyte.min(size), Debt::CARRIED).unwrap();
-            crawl.queue.settle(class, kilobyte, size);
-            crawl.serve(now_ns);
+            crawl.change(now_ns, |limit| {
+                limit.charge(now_ns, size - kilobyte.min(size), Debt::CARRIED).unwrap()
+            });
+            crawl.line.settle(now_ns, class, (kilobyte, size), &mut crawl.woken);
+            crawl.gather();
         }
         let apart = bytes[0].abs_diff(bytes[1]);
         assert!(apart <= 2 * 60 * kilobyte + 2 * kilobyte, "{bytes:?} at {now_ns}");
@@ -273,10 +276,10 @@ fn a_flood_fills_its_own_queue() {
     ] {
         let mut harness =
             Queued::new(Ledger::new(Gcra::new("1/s".parse().unwrap(), 1).unwrap(), 0));
-        let second = harness.queue.add_class(n(1)).unwrap();
+        let second = harness.line.add_class(0, n(1), &mut harness.woken).unwrap();
         let [flood, quiet] =
             if second_floods { [second, ClassId::FIRST] } else { [ClassId::FIRST, second] };
-        harness.queue.set_bounds(QueueBounds::new(3).when_full(when_full));
+        harness.line.set_bounds(QueueBounds::new(3).when_full(when_full));
         let results: Vec<_> =
             (0..6).map(|id| harness.request(0, id, Request::of(1).in_class(flood))).collect();
         for id in 6..9 {
@@ -290,7 +293,7 @@ fn a_flood_fills_its_own_queue() {
         assert_eq!(results.iter().filter(|result| result.is_err()).count(), 2 - evicted.len());
         for id in harness.woken.settled.drain(..) {
             let (waiter_id, _) = harness.waiter_ids.remove(&id).unwrap();
-            assert_eq!(harness.queue.collect(&waiter_id), Some(Outcome::Evicted));
+            assert_eq!(harness.line.collect(&waiter_id), Some(Outcome::Evicted));
         }
         harness.serve(9 * S);
         let last = if evicted.is_empty() { 3 } else { 5 };
@@ -303,13 +306,12 @@ fn a_flood_fills_its_own_queue() {
 #[test]
 fn the_next_waiter_stays_next() {
     let mut harness = Queued::new(Ledger::new(Concurrency::new(3), 0));
-    let other = harness.queue.add_class(n(9)).unwrap();
+    let other = harness.line.add_class(0, n(9), &mut harness.woken).unwrap();
     harness.join(0, 0, 3, None).unwrap();
     harness.join(1, 1, 2, None).unwrap();
     harness.request(2, 2, Request::of(1).in_class(other)).unwrap();
     for now_ns in [3, 4, 5] {
-        harness.queue.unbook(&mut harness.limit, now_ns);
-        harness.limit.release(now_ns, 1);
+        harness.change(now_ns, |limit| limit.release(now_ns, 1));
         harness.serve(now_ns);
     }
     assert_eq!(harness.in_order, [0, 1, 2]);
@@ -320,7 +322,7 @@ fn the_next_waiter_stays_next() {
 #[test]
 fn others_can_make_a_deadline_pass() {
     let mut harness = Queued::new(Ledger::new(Gcra::new("1/s".parse().unwrap(), 1).unwrap(), 0));
-    let heavy = harness.queue.add_class(n(9)).unwrap();
+    let heavy = harness.line.add_class(0, n(9), &mut harness.woken).unwrap();
     harness.join(0, 0, 1, None).unwrap();
     harness.join(0, 1, 1, None).unwrap();
     harness.join(0, 2, 1, Some(2 * S)).unwrap();
@@ -334,22 +336,24 @@ fn others_can_make_a_deadline_pass() {
         Err(QueueRejection::TooLong { wait_ns, .. }) if wait_ns == 8 * S
     ));
     assert!(harness.woken.settled.is_empty());
-    harness.queue.serve(&mut harness.limit, 2 * S, &mut harness.woken);
+    harness.line.serve(2 * S, &mut harness.woken);
     assert_eq!(harness.woken.settled, [1, 3, 2]);
-    assert_eq!(harness.queue.collect(&harness.waiter_ids[&2].0), Some(Outcome::DeadlinePassed));
+    assert_eq!(harness.line.collect(&harness.waiter_ids[&2].0), Some(Outcome::DeadlinePassed));
 }
 
 /// The number of classes is bounded; a class of another queue has no queue here.
 #[test]
 fn classes_are_bounded() {
     let mut harness = Queued::new(Ledger::new(SlidingLog::new(1, Duration::from_nanos(S)), 0));
-    let last = (1..MAX_CLASSES).map(|_| harness.queue.add_class(n(1)).unwrap()).last().unwrap();
-    assert_eq!(harness.queue.add_class(n(1)), Err(TooManyClasses));
+    let last = (1..MAX_CLASSES)
+        .map(|_| harness.line.add_class(0, n(1), &mut harness.woken).unwrap())
+        .last()
+        .unwrap();
+    assert_eq!(harness.line.add_class(0, n(1), &mut harness.woken), Err(TooManyClasses));
     harness.request(0, 0, Request::of(1).in_class(last)).unwrap();
     harness.request(0, 1, Request::of(1).in_class(last)).unwrap();
-    assert_eq!(harness.queue.next_ns(), Some(S));
+    assert_eq!(harness.line.next_ns(None), Some(S));
     // A waiter that joins late must not take part in earlier rounds.
-    assert!(!harness.queue.can_only_enqueue(Request::of(1)));
 
     let mut other = Queued::new(Ledger::new(SlidingLog::new(1, Duration::from_nanos(S)), 0));
     other.join(0, 0, 1, None).unwrap();

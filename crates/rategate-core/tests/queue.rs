@@ -13,8 +13,8 @@ use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
+use rategate_core::line::{LeaveOutcome, Outcome, QueueBounds, QueueRejection, WhenFull};
 use rategate_core::pacer::Pacer;
-use rategate_core::queue::{LeaveOutcome, Outcome, QueueBounds, QueueRejection, WhenFull};
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::slow_start::SlowStart;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
@@ -128,7 +128,7 @@ fn starts_are_those_of_a_queue_worked_out_anew() {
             now_ns += random.u64(0..=step);
             queued.serve(now_ns);
             oracle.pass_to(now_ns);
-            let permits = random.u64(1..=2).min(queued.limit.clone().remaining(0).max(1));
+            let permits = random.u64(1..=2).min(queued.limit().clone().remaining(0).max(1));
             match random.u64(0..=11) {
                 0..=4 => {
                     if queued.join(now_ns, id, permits, None).is_ok() {
@@ -165,8 +165,8 @@ fn starts_are_those_of_a_queue_worked_out_anew() {
                 }
                 9 => {
                     // A decision behind all waiters; booking them all changes nothing.
-                    queued.queue.book_all(&mut queued.limit, &mut queued.woken);
-                    let (mut ours, mut theirs) = (queued.limit.clone(), oracle.with_all());
+                    queued.line.book_all(&mut queued.woken);
+                    let (mut ours, mut theirs) = (queued.limit().clone(), oracle.with_all());
                     let max_wait_ns = random.choice([None, Some(step)]).unwrap();
                     assert_eq!(
                         ours.reserve(now_ns, permits, max_wait_ns).map(start_of),
@@ -176,9 +176,9 @@ fn starts_are_those_of_a_queue_worked_out_anew() {
                     assert_eq!(ours.peek(now_ns, 1), theirs.peek(now_ns, 1), "{what}");
                 }
                 10 => {
-                    if queued.queue.is_empty()
+                    if queued.line.is_empty()
                         && let Ok(Verdict::Granted(grant)) =
-                            queued.limit.reserve(now_ns, permits, None)
+                            queued.line.limit_mut().reserve(now_ns, permits, None)
                     {
                         let theirs = oracle.limit.reserve(now_ns, permits, None).unwrap();
                         let Verdict::Granted(theirs) = theirs else { panic!("{what}") };
@@ -187,9 +187,8 @@ fn starts_are_those_of_a_queue_worked_out_anew() {
                 }
                 _ => {
                     if let Some((ticket, theirs)) = reserved.pop() {
-                        queued.queue.unbook(&mut queued.limit, now_ns);
-                        let ours = queued.limit.cancel(now_ns, ticket);
-                        queued.serve(now_ns);
+                        let ours = queued.change(now_ns, |limit| limit.cancel(now_ns, ticket));
+                        queued.gather();
                         assert_eq!(oracle.limit.cancel(now_ns, theirs), ours, "{what}");
                         oracle.pass_to(now_ns);
                     }
@@ -197,7 +196,7 @@ fn starts_are_those_of_a_queue_worked_out_anew() {
             }
             // Threads request their sleep, and are woken if it was too long.
             for (waiter_id, _) in queued.waiter_ids.values() {
-                queued.queue.due_ns(&mut queued.limit, waiter_id, &mut queued.woken);
+                queued.line.due_ns(waiter_id, &mut queued.woken);
             }
             queued.gather();
             assert_eq!(queued.waiter_ids.len(), oracle.waiting.len(), "{what}");
@@ -207,7 +206,7 @@ fn starts_are_those_of_a_queue_worked_out_anew() {
         queued.serve(end_ns);
         oracle.pass_to(end_ns);
         assert_eq!(queued.starts, oracle.starts, "{what}");
-        assert!(queued.queue.is_empty(), "{what}");
+        assert!(queued.line.is_empty(), "{what}");
         assert!(queued.in_order.is_sorted(), "{what}: {:?}", queued.in_order);
         moved += queued.woken.moved.len();
     }
@@ -235,20 +234,18 @@ fn releases_serve_the_queue_in_order() {
     harness.join(0, 0, 2, None).unwrap();
     harness.join(S, 1, 2, None).unwrap(); // the oven fits one more
     harness.join(S, 2, 1, None).unwrap();
-    assert_eq!(harness.queue.next_ns(), None, "depends on a release");
-    assert!(harness.queue.is_held(&mut harness.limit, &mut harness.woken));
+    assert_eq!(harness.line.next_ns(None), None, "depends on a release");
+    assert!(harness.line.behind_all(S, &mut harness.woken, |_, _| ()).is_none());
     harness.serve(5 * S);
     assert_eq!(harness.in_order, [0]);
 
-    harness.queue.unbook(&mut harness.limit, 5 * S);
-    harness.limit.release(5 * S, 1);
+    harness.change(5 * S, |limit| limit.release(5 * S, 1));
     harness.serve(5 * S);
     // The next one's start is a matter of time now, but for the oven, which is full again.
     assert_eq!((harness.in_order.as_slice(), harness.starts[&1]), ([0, 1].as_slice(), (5 * S, 2)));
-    harness.queue.unbook(&mut harness.limit, 5 * S);
-    harness.limit.release(5 * S, 2);
+    harness.change(5 * S, |limit| limit.release(5 * S, 2));
     harness.serve(5 * S);
-    assert_eq!(harness.queue.next_ns(), Some(5 * S + S / 2), "two were taken at once");
+    assert_eq!(harness.line.next_ns(None), Some(5 * S + S / 2), "two were taken at once");
     harness.serve(9 * S);
     assert_eq!(harness.starts[&2], (5 * S + S / 2, 1));
 }
@@ -262,16 +259,14 @@ fn deadlines_end_waits_for_an_act() {
     harness.join(0, 0, 2, None).unwrap();
     harness.join(10, 1, 2, Some(90)).unwrap();
     harness.join(20, 2, 1, None).unwrap();
-    harness.queue.unbook(&mut harness.limit, 30);
-    harness.limit.release(30, 1);
-    harness.queue.serve(&mut harness.limit, 30, &mut harness.woken);
-    assert_eq!((harness.queue.next_ns(), harness.woken.settled.len()), (Some(100), 0));
-    harness.queue.serve(&mut harness.limit, 99, &mut harness.woken);
+    harness.change(30, |limit| limit.release(30, 1));
+    assert_eq!((harness.line.next_ns(None), harness.woken.settled.len()), (Some(100), 0));
+    harness.line.serve(99, &mut harness.woken);
     assert!(harness.woken.settled.is_empty());
-    harness.queue.serve(&mut harness.limit, 100, &mut harness.woken);
+    harness.line.serve(100, &mut harness.woken);
     assert_eq!(harness.woken.settled, [1, 2]);
-    assert_eq!(harness.queue.collect(&harness.waiter_ids[&1].0), Some(Outcome::DeadlinePassed));
-    let Some(Outcome::Granted(grant)) = harness.queue.collect(&harness.waiter_ids[&2].0) else {
+    assert_eq!(harness.line.collect(&harness.waiter_ids[&1].0), Some(Outcome::DeadlinePassed));
+    let Some(Outcome::Granted(grant)) = harness.line.collect(&harness.waiter_ids[&2].0) else {
         panic!()
     };
     assert_eq!(grant.start_ns, 100, "until then a waiter was before it");
@@ -288,27 +283,22 @@ fn new_numbers_hold_for_those_who_wait() {
     for id in 0..10 {
         harness.join(0, id, 1, (id == 7).then_some(8 * S)).unwrap();
     }
-    harness.queue.unbook(&mut harness.limit, S / 2);
-    harness.limit.reconfigure(S / 2, rate("10/s", 1)).unwrap();
+    harness.change(S / 2, |limit| limit.reconfigure(S / 2, rate("10/s", 1)).unwrap());
     harness.serve(S / 2);
     harness.serve(S);
     // Half a permit was earned, so the rest takes a twentieth of a second.
     let starts: Vec<_> = harness.starts.values().map(|&(start_ns, _)| start_ns / MS).collect();
     assert_eq!(starts, [0, 550, 650, 750, 850, 950]);
 
-    harness.queue.unbook(&mut harness.limit, S);
-    harness.limit.reconfigure(S, rate("1/10s", 1)).unwrap();
-    harness.queue.serve(&mut harness.limit, S, &mut harness.woken);
-    harness.queue.book_all(&mut harness.limit, &mut harness.woken);
+    harness.change(S, |limit| limit.reconfigure(S, rate("1/10s", 1)).unwrap());
+    harness.line.book_all(&mut harness.woken);
     assert_eq!(harness.woken.settled, [7], "its deadline cannot be met any more");
-    assert_eq!(harness.queue.collect(&harness.waiter_ids[&7].0), Some(Outcome::DeadlinePassed));
+    assert_eq!(harness.line.collect(&harness.waiter_ids[&7].0), Some(Outcome::DeadlinePassed));
     harness.woken.settled.clear();
 
-    harness.queue.unbook(&mut harness.limit, 2 * S);
-    harness.limit.reconfigure(2 * S, rate("never", 1)).unwrap();
-    harness.queue.serve(&mut harness.limit, 2 * S, &mut harness.woken);
+    harness.change(2 * S, |limit| limit.reconfigure(2 * S, rate("never", 1)).unwrap());
     assert_eq!(harness.woken.settled, [6, 8, 9], "no endless wait");
-    let outcome = harness.queue.collect(&harness.waiter_ids[&6].0);
+    let outcome = harness.line.collect(&harness.waiter_ids[&6].0);
     assert_eq!(outcome, Some(Outcome::Refused(Refusal::TimeCannotHelp)));
 }
 
@@ -327,8 +317,7 @@ fn no_window_after_a_change_holds_more() {
             harness.join(now_ns, id, 1, None).unwrap();
             if id == 50 {
                 (permits, changed_ns) = (random.u64(1..=9), now_ns);
-                harness.queue.unbook(&mut harness.limit, now_ns);
-                harness.limit.reconfigure(now_ns, log(permits)).unwrap();
+                harness.change(now_ns, |limit| limit.reconfigure(now_ns, log(permits)).unwrap());
                 harness.serve(now_ns);
             }
         }
@@ -372,8 +361,8 @@ fn waiters_catch_up_on_no_more_than_new_callers() {
             // Nothing is served meanwhile.
             if joins_first {
                 harness.join(100 * MS + stall_ns, 200, 1, None).unwrap();
-                let Queued { queue, limit, woken, waiter_ids, .. } = &mut harness;
-                queue.due_ns(limit, &waiter_ids[&200].0, woken);
+                let Queued { line, woken, waiter_ids, .. } = &mut harness;
+                line.due_ns(&waiter_ids[&200].0, woken);
             }
             for tick in 0..4_000 {
                 serve(&mut harness, 100 * MS + stall_ns + tick * MS);
@@ -398,7 +387,7 @@ fn a_full_queue_refuses_or_evicts() {
     assert_eq!(never_full.waiters(), 1);
     let limit = || Ledger::new(SlidingLog::new(5, Duration::from_nanos(S)), 0);
     let mut harness = Queued::new(limit());
-    harness.queue.set_bounds(QueueBounds::new(2).with_permits(6));
+    harness.line.set_bounds(QueueBounds::new(2).with_permits(6));
     harness.join(0, 0, 5, None).unwrap();
     harness.join(0, 1, 3, None).unwrap();
     assert_eq!(harness.join(0, 2, 4, None), Err(QueueRejection::Full), "seven permits");
@@ -414,7 +403,7 @@ fn a_full_queue_refuses_or_evicts() {
 
     let mut harness = Queued::new(limit());
     let evicting = QueueBounds::new(3).with_permits(6).when_full(WhenFull::EvictNewest);
-    harness.queue.set_bounds(evicting);
+    harness.line.set_bounds(evicting);
     harness.join(0, 0, 5, None).unwrap();
     for id in 1..=3 {
         harness.join(0, id, 1, None).unwrap();
@@ -427,7 +416,7 @@ fn a_full_queue_refuses_or_evicts() {
     assert_eq!(harness.woken.settled, [3, 2], "the newest first, as many as need be");
     for id in harness.woken.settled.drain(..) {
         let (waiter_id, _) = harness.waiter_ids.remove(&id).unwrap();
-        assert_eq!(harness.queue.collect(&waiter_id), Some(Outcome::Evicted));
+        assert_eq!(harness.line.collect(&waiter_id), Some(Outcome::Evicted));
     }
     harness.serve(5 * S);
     assert_eq!(harness.in_order, [0, 1, 5]);
@@ -441,8 +430,8 @@ fn what_has_started_is_dropped() {
     for id in 0..1_000 {
         harness.join(0, id, 1, None).unwrap();
     }
-    while harness.queue.serve_some(&mut harness.limit, 2 * S, 64, &mut harness.woken) {
-        assert!(harness.limit.promised() <= 2);
+    while harness.line.serve_some(2 * S, 64, &mut harness.woken) {
+        assert!(harness.limit().promised() <= 2);
     }
     harness.gather();
     assert_eq!((harness.starts.len(), harness.starts[&999].0), (1_000, 999 * MS));
@@ -455,14 +444,12 @@ fn closing_ends_all_waits() {
     for id in 0..5 {
         harness.join(0, id, 1, Some(9 * S)).unwrap();
     }
-    harness.queue.close(&mut harness.limit, 10, &mut harness.woken);
+    harness.line.close(10, &mut harness.woken);
     assert_eq!(harness.woken.settled, [1, 2, 3, 4]);
-    assert_eq!((harness.queue.next_ns(), harness.limit.promised()), (None, 0));
-    let left =
-        harness.queue.leave(&mut harness.limit, 10, &harness.waiter_ids[&1].0, &mut harness.woken);
+    assert_eq!((harness.line.next_ns(None), harness.limit().promised()), (None, 0));
+    let left = harness.line.leave(10, &harness.waiter_ids[&1].0, &mut harness.woken);
     assert_eq!(left, Some(LeaveOutcome::Settled(Outcome::Closed)));
-    let again =
-        harness.queue.leave(&mut harness.limit, 10, &harness.waiter_ids[&1].0, &mut harness.woken);
+    let again = harness.line.leave(10, &harness.waiter_ids[&1].0, &mut harness.woken);
     assert_eq!(again, None, "only once");
 }
 
@@ -484,5 +471,5 @@ fn leaving_costs_the_same_from_any_position() {
         assert!(harness.leave(1, id));
     }
     harness.serve(S);
-    assert_eq!((harness.in_order.as_slice(), harness.limit.promised()), ([0, max].as_slice(), 1));
+    assert_eq!((harness.in_order.as_slice(), harness.limit().promised()), ([0, max].as_slice(), 1));
 }

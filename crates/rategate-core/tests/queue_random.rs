@@ -16,8 +16,8 @@ use rategate_core::fair::ClassId;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::queue::{
-    Joined, LeaveOutcome, Outcome, Queue, QueueBounds, Request, WaiterId, Wakes, WhenFull,
+use rategate_core::line::{
+    Joined, LeaveOutcome, Line, Outcome, QueueBounds, Request, WaiterId, Wakes, WhenFull,
 };
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::slow_start::SlowStart;
@@ -97,8 +97,7 @@ impl Wakes<usize> for Woken {
 
 struct History {
     random: Rng,
-    limit: Ledger,
-    queue: Queue<usize>,
+    line: Line<usize>,
     classes: Vec<ClassId>,
     kinds: Kinds,
     /// `true` if operations have to end before their permits are free.
@@ -116,43 +115,34 @@ impl History {
         if kinds.evicts {
             bounds = QueueBounds::new(3).when_full(WhenFull::EvictNewest);
         }
-        let mut queue = Queue::new(bounds);
-        queue.set_grace(Some(50));
+        let counts_in_flight = limit.counts_in_flight();
+        let mut line = Line::new(limit, bounds);
+        line.set_grace(Some(50));
         let mut classes = vec![ClassId::FIRST];
         if kinds.classes {
-            classes.push(queue.add_class(NonZeroU64::new(3).unwrap()).unwrap());
+            let three = NonZeroU64::new(3).unwrap();
+            classes.push(line.add_class(0, three, &mut Woken::default()).unwrap());
         }
         let events = (0..12).map(|nth| (random.u64(0..=59), Event::Comes { nth })).collect();
-        let counts_in_flight = limit.counts_in_flight();
         let (callers, starts, grants) = (Vec::new(), Vec::new(), Vec::new());
-        Self {
-            random,
-            limit,
-            queue,
-            classes,
-            kinds,
-            counts_in_flight,
-            callers,
-            events,
-            starts,
-            grants,
-        }
+        Self { random, line, classes, kinds, counts_in_flight, callers, events, starts, grants }
     }
 
     fn play(&mut self) -> Result<(), String> {
         for _ in 0..20_000 {
             let Some((now_ns, event)) = self.events.pop_first() else { return self.judge() };
             let mut woken = Woken::default();
-            self.queue.serve(&mut self.limit, now_ns, &mut woken);
+            self.line.serve(now_ns, &mut woken);
             self.happens(now_ns, event, &mut woken)?;
             if self.kinds.refunds
                 && self.random.u64(..6) == 0
                 && let Some(grant) = self.grants.pop()
             {
-                self.queue.unbook(&mut self.limit, now_ns);
-                self.limit.refund(now_ns, &grant, grant.permits);
+                self.line.change(now_ns, &mut woken, |limit, now_ns| {
+                    limit.refund(now_ns, &grant, grant.permits)
+                });
             }
-            self.queue.serve(&mut self.limit, now_ns, &mut woken);
+            self.line.serve(now_ns, &mut woken);
             self.set_timer(now_ns);
             for caller in woken.0 {
                 if self
@@ -178,13 +168,12 @@ impl History {
                 self.takes(now_ns, caller, woken);
             }
             Event::Ends { permits, .. } => {
-                self.queue.unbook(&mut self.limit, now_ns);
-                self.limit.release(now_ns, permits);
+                self.line.change(now_ns, woken, |limit, now_ns| limit.release(now_ns, permits));
             }
             Event::Leaves { caller } if !self.callers[caller].has_ended => {
                 self.callers[caller].has_ended = true;
                 let waiter_id = self.callers[caller].waiter_id.take().unwrap();
-                let left = self.queue.leave(&mut self.limit, now_ns, &waiter_id, woken);
+                let left = self.line.leave(now_ns, &waiter_id, woken);
                 if let Some(LeaveOutcome::Settled(Outcome::Granted(grant))) = left {
                     self.starts.push((grant.start_ns, grant.permits));
                 }
@@ -196,9 +185,8 @@ impl History {
 
     fn tries(&mut self, now_ns: u64, woken: &mut Woken) {
         let permits = self.random.u64(1..=2);
-        let tried = self.queue.behind_all(&mut self.limit, now_ns, woken, |limit, now_ns| {
-            limit.try_acquire(now_ns, permits)
-        });
+        let tried =
+            self.line.behind_all(now_ns, woken, |limit, now_ns| limit.try_acquire(now_ns, permits));
         if let Some(Ok(Verdict::Granted(grant))) = tried {
             self.started(grant);
         }
@@ -207,15 +195,13 @@ impl History {
     fn reserves(&mut self, now_ns: u64, woken: &mut Woken) -> Result<(), String> {
         let permits = self.random.u64(1..=2);
         let max_wait_ns = (self.random.u64(..2) == 0).then(|| self.random.u64(0..=39));
-        let reserved = self.queue.reserve(&mut self.limit, now_ns, permits, max_wait_ns, woken);
+        let reserved = self.line.reserve(now_ns, permits, max_wait_ns, woken);
         let Some(Ok(Verdict::Granted(grant))) = reserved else { return Ok(()) };
         if max_wait_ns.is_some_and(|max_wait_ns| grant.start_ns > now_ns + max_wait_ns) {
             return Err(format!("at {now_ns} within {max_wait_ns:?}: {grant:?}"));
         }
         let waits = self.random.u64(..2) == 0;
-        let waiter_id = waits
-            .then(|| self.queue.wait_for_promise(&mut self.limit, now_ns, now_ns, &grant))
-            .flatten();
+        let waiter_id = waits.then(|| self.line.wait_for_promise(now_ns, now_ns, &grant)).flatten();
         match waiter_id {
             None => {
                 self.starts.push((grant.start_ns, permits));
@@ -238,7 +224,7 @@ impl History {
         let class = self.random.choice(&self.classes).copied().unwrap();
         let request = Request::of(permits).within(max_wait_ns).in_class(class);
         let next = self.callers.len();
-        match self.queue.join(&mut self.limit, now_ns, request, || next, woken) {
+        match self.line.join(now_ns, request, || next, woken) {
             Ok(Joined::Granted(grant)) => self.started(grant),
             Ok(Joined::Waits(waiter_id)) => {
                 let caller = self.stands(waiter_id, permits);
@@ -257,8 +243,8 @@ impl History {
 
     fn takes(&mut self, now_ns: u64, caller: usize, woken: &mut Woken) {
         let waiter_id = self.callers[caller].waiter_id.take().unwrap();
-        let taken = self.queue.take(&mut self.limit, now_ns, &waiter_id, || caller, woken);
-        self.queue.serve(&mut self.limit, now_ns, woken);
+        let taken = self.line.take(now_ns, &waiter_id, || caller, woken);
+        self.line.serve(now_ns, woken);
         self.callers[caller].waiter_id = Some(waiter_id);
         self.callers[caller].has_ended = taken.is_some();
         match taken {
@@ -282,7 +268,7 @@ impl History {
     /// Sleeps until the reported instant, as a thread does.
     fn serves_itself(&mut self, now_ns: u64, caller: usize, woken: &mut Woken) {
         let waiter_id = self.callers[caller].waiter_id.take().unwrap();
-        let due_ns = self.queue.due_ns(&mut self.limit, &waiter_id, woken);
+        let due_ns = self.line.due_ns(&waiter_id, woken);
         self.callers[caller].waiter_id = Some(waiter_id);
         if let Some(due_ns) = due_ns.filter(|_| !self.callers[caller].is_stalled) {
             self.wake_late(due_ns.max(now_ns), caller);
@@ -291,12 +277,12 @@ impl History {
 
     /// Sets a timer by which the queue's owner serves it, for tasks that are never polled again.
     fn set_timer(&mut self, now_ns: u64) {
-        let queue = &mut self.queue;
+        let line = &mut self.line;
         let has_stalled = self.callers.iter().any(|caller| {
             let waiter_id = caller.waiter_id.as_ref().filter(|_| caller.is_stalled);
-            waiter_id.is_some_and(|waiter_id| queue.waiter_mut(waiter_id).is_some())
+            waiter_id.is_some_and(|waiter_id| line.waiter_mut(waiter_id).is_some())
         });
-        if has_stalled && let Some(next_ns) = self.queue.next_ns() {
+        if has_stalled && let Some(next_ns) = self.line.next_ns(None) {
             self.events.insert((next_ns.max(now_ns + 1), Event::Timer));
         }
     }
@@ -331,11 +317,11 @@ impl History {
         let mut woken = Woken::default();
         for caller in &mut self.callers {
             if let Some(waiter_id) = caller.waiter_id.take().filter(|_| !caller.has_ended) {
-                self.queue.leave(&mut self.limit, END_NS / 2, &waiter_id, &mut woken);
+                self.line.leave(END_NS / 2, &waiter_id, &mut woken);
             }
         }
-        self.queue.serve(&mut self.limit, END_NS, &mut woken);
-        if self.queue.is_idle(END_NS) { Ok(()) } else { Err("not idle in the end".into()) }
+        self.line.serve(END_NS, &mut woken);
+        if self.line.is_idle(END_NS) { Ok(()) } else { Err("not idle in the end".into()) }
     }
 
     /// Checks that at most `max` permits start within `window_ns`, and that many are free in the
@@ -349,7 +335,7 @@ impl History {
                 return Err(format!("{permits} from {start_ns} on: {:?}", self.starts));
             }
         }
-        let left = self.limit.remaining(END_NS);
+        let left = self.line.limit().remaining(END_NS);
         if left == max { Ok(()) } else { Err(format!("{left} of {max} in the end")) }
     }
 }

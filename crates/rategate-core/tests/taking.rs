@@ -14,7 +14,7 @@ use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::queue::{MIN_GRACE_NS, Outcome, Request};
+use rategate_core::line::{MIN_GRACE_NS, Outcome, Request};
 use rategate_core::ratio::Ratio;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::slow_start::SlowStart;
@@ -103,7 +103,7 @@ struct Seen {
 /// real starts.
 fn play(limit: Ledger, random: &mut Rng, period_ns: u64) -> (Grants, Seen) {
     let mut harness = Queued::taking(limit);
-    harness.queue.set_grace(Some(period_ns * 5));
+    harness.line.set_grace(Some(period_ns * 5));
     let (mut now_ns, mut coming, mut seen) = (period_ns, Coming::new(), Seen::default());
     let mut starts = Vec::new();
     let lateness = random.choice([1, period_ns / 20 + 1, period_ns, 4 * period_ns]).unwrap();
@@ -111,14 +111,14 @@ fn play(limit: Ledger, random: &mut Rng, period_ns: u64) -> (Grants, Seen) {
         let until_ns = now_ns + random.u64(0..=period_ns / 2);
         // All events until then, in order.
         loop {
-            let next_ns = harness.queue.next_ns().unwrap_or(u64::MAX);
+            let next_ns = harness.line.next_ns(None).unwrap_or(u64::MAX);
             let comes_ns = coming.iter().map(|&(at_ns, _)| at_ns).min().unwrap_or(u64::MAX);
             let at_ns = next_ns.min(comes_ns);
             if at_ns > until_ns {
                 break;
             }
             now_ns = now_ns.max(at_ns);
-            harness.queue.serve(&mut harness.limit, now_ns, &mut harness.woken);
+            harness.line.serve(now_ns, &mut harness.woken);
             if comes_ns <= now_ns {
                 let index = coming.iter().position(|&(at_ns, _)| at_ns == comes_ns).unwrap();
                 let (_, id) = coming.swap_remove(index);
@@ -132,7 +132,7 @@ fn play(limit: Ledger, random: &mut Rng, period_ns: u64) -> (Grants, Seen) {
                     None => seen.rejoined += 1,
                 }
             }
-            harness.queue.serve(&mut harness.limit, now_ns, &mut harness.woken);
+            harness.line.serve(now_ns, &mut harness.woken);
             for id in std::mem::take(&mut harness.woken.settled) {
                 // One in a few never comes, or is dropped later.
                 match random.u64(0..=30) {
@@ -143,21 +143,21 @@ fn play(limit: Ledger, random: &mut Rng, period_ns: u64) -> (Grants, Seen) {
             }
         }
         now_ns = until_ns;
-        harness.queue.serve(&mut harness.limit, now_ns, &mut harness.woken);
-        let permits = random.u64(1..=2).min(harness.limit.clone().remaining(0).max(1));
+        harness.line.serve(now_ns, &mut harness.woken);
+        let permits = random.u64(1..=2).min(harness.limit().clone().remaining(0).max(1));
         match random.u64(0..=9) {
             0 => {
-                let Queued { queue, limit, woken, .. } = &mut harness;
-                let tried = queue
-                    .behind_all(limit, now_ns, woken, |limit, now_ns| limit.try_acquire(now_ns, 1));
+                let Queued { line, woken, .. } = &mut harness;
+                let tried =
+                    line.behind_all(now_ns, woken, |limit, now_ns| limit.try_acquire(now_ns, 1));
                 if let Some(Ok(Verdict::Granted(grant))) = tried {
-                    assert!(queue.is_empty(), "a try overtakes no waiter");
+                    assert!(line.is_empty(), "a try overtakes no waiter");
                     starts.push((grant.start_ns, 1));
                 }
             }
             1 => {
-                let Queued { queue, limit, woken, .. } = &mut harness;
-                let reserved = queue.reserve(limit, now_ns, 1, Some(3 * period_ns), woken);
+                let Queued { line, woken, .. } = &mut harness;
+                let reserved = line.reserve(now_ns, 1, Some(3 * period_ns), woken);
                 if let Some(Ok(Verdict::Granted(grant))) = reserved {
                     starts.push((grant.start_ns, 1));
                 }
@@ -244,15 +244,15 @@ fn a_bucket_makes_up_for_lateness_within_its_burst() {
         (0..1_200).for_each(|id| harness.join(0, id, 1, None).unwrap());
         let (mut now_ns, mut coming) = (0, Coming::new());
         while now_ns < S {
-            harness.queue.serve(&mut harness.limit, now_ns, &mut harness.woken);
+            harness.line.serve(now_ns, &mut harness.woken);
             let woken = std::mem::take(&mut harness.woken.settled);
             coming.extend(woken.into_iter().map(|id| (now_ns + late_ns, id)));
             let due = coming.extract_if(.., |come| come.0 <= now_ns).collect::<Vec<_>>();
             for (_, id) in due {
                 assert!(harness.take(now_ns, id).is_some());
             }
-            harness.queue.serve(&mut harness.limit, now_ns, &mut harness.woken);
-            let next_ns = harness.queue.next_ns().into_iter();
+            harness.line.serve(now_ns, &mut harness.woken);
+            let next_ns = harness.line.next_ns(None).into_iter();
             let next_ns = next_ns.chain(coming.iter().map(|come| come.0)).min().unwrap();
             now_ns = next_ns.max(now_ns + 1);
         }
@@ -272,11 +272,11 @@ fn a_waiter_that_never_comes_costs_one_grace_period() {
     let mut harness = Queued::taking(limit);
     (0..4).for_each(|id| harness.join(0, id, 1, None).unwrap());
     harness.take_due(0);
-    harness.queue.serve(&mut harness.limit, S, &mut harness.woken);
+    harness.line.serve(S, &mut harness.woken);
     assert_eq!(harness.woken.settled, [1], "woken, and it does not come");
     harness.woken.settled.clear();
-    assert_eq!(harness.queue.next_ns(), Some(S + MIN_GRACE_NS));
-    harness.queue.serve(&mut harness.limit, S + MIN_GRACE_NS - 1, &mut harness.woken);
+    assert_eq!(harness.line.next_ns(None), Some(S + MIN_GRACE_NS));
+    harness.line.serve(S + MIN_GRACE_NS - 1, &mut harness.woken);
     assert!(harness.woken.settled.is_empty());
     // The next waiter has the grant at once, and the one behind a period after that one's start.
     harness.pass(S + MIN_GRACE_NS);
@@ -286,7 +286,7 @@ fn a_waiter_that_never_comes_costs_one_grace_period() {
     harness.pass(5 * S);
     assert_eq!(harness.starts[&1], (2 * S + MIN_GRACE_NS, 1));
     assert_eq!(harness.starts[&3], (3 * S + MIN_GRACE_NS, 1));
-    assert!(harness.queue.is_idle(5 * S));
+    assert!(harness.line.is_idle(5 * S));
 }
 
 /// Each of several due waiters takes when it comes; a late one occupies only its own slot of the
@@ -297,17 +297,21 @@ fn one_late_waiter_holds_one_slot() {
     let mut harness = Queued::taking(limit);
     (0..9).for_each(|id| harness.join(0, id, 1, None).unwrap());
     harness.take_due(0);
-    harness.queue.serve(&mut harness.limit, S, &mut harness.woken);
+    harness.line.serve(S, &mut harness.woken);
     assert_eq!(std::mem::take(&mut harness.woken.settled), [3, 4, 5]);
     // The first of them is late.
     for id in [5, 4] {
         assert!(harness.take(S + 7, id).is_some());
     }
-    harness.queue.serve(&mut harness.limit, S + 7, &mut harness.woken);
-    assert_eq!(harness.queue.next_ns(), Some(S + MIN_GRACE_NS), "then its slot goes to the next");
+    harness.line.serve(S + 7, &mut harness.woken);
+    assert_eq!(
+        harness.line.next_ns(None),
+        Some(S + MIN_GRACE_NS),
+        "then its slot goes to the next"
+    );
     assert!(harness.take(S + 9 * MS, 3).is_some());
-    harness.queue.serve(&mut harness.limit, S + 9 * MS, &mut harness.woken);
-    assert_eq!(harness.queue.next_ns(), Some(2 * S + 7), "the others' slots");
+    harness.line.serve(S + 9 * MS, &mut harness.woken);
+    assert_eq!(harness.line.next_ns(None), Some(2 * S + 7), "the others' slots");
     harness.pass(2 * S + 7);
     assert_eq!(harness.starts.len(), 8);
     harness.pass(3 * S);
@@ -321,24 +325,20 @@ fn a_change_between_waking_and_taking_holds() {
     let mut harness = Queued::taking(Ledger::new(bucket("1/s"), 0));
     (0..2).for_each(|id| harness.join(0, id, 1, None).unwrap());
     harness.take_due(0);
-    harness.queue.serve(&mut harness.limit, S, &mut harness.woken);
+    harness.line.serve(S, &mut harness.woken);
     assert_eq!(std::mem::take(&mut harness.woken.settled), [1]);
-    harness.queue.unbook(&mut harness.limit, S);
-    harness.limit.reconfigure(S, bucket("never")).unwrap();
-    harness.queue.serve(&mut harness.limit, S, &mut harness.woken);
+    harness.change(S, |limit| limit.reconfigure(S, bucket("never")).unwrap());
     assert_eq!(harness.take(S, 1), None, "decided again");
-    harness.queue.serve(&mut harness.limit, S, &mut harness.woken);
+    harness.line.serve(S, &mut harness.woken);
     assert_eq!(harness.woken.settled, [1], "and settled, because it never will");
 
     // Permits in flight are provisional for the woken waiter, too.
     let mut harness = Queued::taking(Ledger::new(Concurrency::new(1), 0));
     (0..3).for_each(|id| harness.join(0, id, 1, None).unwrap());
-    harness.queue.unbook(&mut harness.limit, 5);
-    harness.limit.release(5, 1);
-    harness.queue.serve(&mut harness.limit, 5, &mut harness.woken);
+    harness.change(5, |limit| limit.release(5, 1));
     assert_eq!(std::mem::take(&mut harness.woken.settled), [1]);
-    let Queued { queue, limit, woken, .. } = &mut harness;
-    let tried = queue.behind_all(limit, 6, woken, |limit, now_ns| limit.try_acquire(now_ns, 1));
+    let Queued { line, woken, .. } = &mut harness;
+    let tried = line.behind_all(6, woken, |limit, now_ns| limit.try_acquire(now_ns, 1));
     assert!(tried.is_none(), "behind one that waits for an act");
     assert!(harness.take(7, 1).is_some());
 }
@@ -349,12 +349,12 @@ fn closing_ends_the_waits_of_those_that_are_due() {
     let mut harness = Queued::taking(Ledger::new(SlidingLog::new(2, Duration::from_nanos(S)), 0));
     (0..5).for_each(|id| harness.join(0, id, 1, None).unwrap());
     harness.take_due(0);
-    harness.queue.serve(&mut harness.limit, S, &mut harness.woken);
-    harness.queue.close(&mut harness.limit, S, &mut harness.woken);
+    harness.line.serve(S, &mut harness.woken);
+    harness.line.close(S, &mut harness.woken);
     for id in 2..5 {
         assert_eq!(harness.take(S, id), Some(Outcome::Closed), "{id}");
     }
-    assert_eq!(harness.limit.remaining(S), 2);
+    assert_eq!(harness.limit().remaining(S), 2);
 }
 
 /// A waiter whose grant was withdrawn, and that comes after the closing, learns of the closing.
@@ -362,12 +362,12 @@ fn closing_ends_the_waits_of_those_that_are_due() {
 fn closing_ends_the_wait_of_one_that_is_withdrawn() {
     let mut harness = Queued::taking(Ledger::new(SlidingLog::new(1, Duration::from_nanos(S)), 0));
     (0..2).for_each(|id| harness.join(0, id, 1, None).unwrap());
-    harness.queue.serve(&mut harness.limit, S, &mut harness.woken);
-    harness.queue.serve(&mut harness.limit, S + MIN_GRACE_NS, &mut harness.woken);
-    assert_eq!(harness.limit.remaining(S + MIN_GRACE_NS), 1, "withdrawn");
-    harness.queue.close(&mut harness.limit, S + MIN_GRACE_NS, &mut harness.woken);
+    harness.line.serve(S, &mut harness.woken);
+    harness.line.serve(S + MIN_GRACE_NS, &mut harness.woken);
+    assert_eq!(harness.limit().remaining(S + MIN_GRACE_NS), 1, "withdrawn");
+    harness.line.close(S + MIN_GRACE_NS, &mut harness.woken);
     assert_eq!(harness.take(2 * S, 1), Some(Outcome::Closed));
-    assert!(harness.queue.is_idle(2 * S));
+    assert!(harness.line.is_idle(2 * S));
 }
 
 /// Waiters that are all later than the shortest grace period do not take the grant from each
@@ -381,14 +381,14 @@ fn waiters_that_are_all_late_get_on() {
     let late_ns = 3 * MIN_GRACE_NS;
     let (mut now_ns, mut coming) = (0, Coming::new());
     while harness.starts.len() < 8 {
-        harness.queue.serve(&mut harness.limit, now_ns, &mut harness.woken);
+        harness.line.serve(now_ns, &mut harness.woken);
         let woken = std::mem::take(&mut harness.woken.settled);
         coming.extend(woken.into_iter().map(|id| (now_ns + late_ns, id)));
         for (_, id) in coming.extract_if(.., |come| come.0 <= now_ns).collect::<Vec<_>>() {
             let _ = harness.take(now_ns, id);
         }
-        harness.queue.serve(&mut harness.limit, now_ns, &mut harness.woken);
-        let next_ns = harness.queue.next_ns().into_iter();
+        harness.line.serve(now_ns, &mut harness.woken);
+        let next_ns = harness.line.next_ns(None).into_iter();
         let next_ns = next_ns.chain(coming.iter().map(|come| come.0)).min();
         now_ns = next_ns.unwrap_or(now_ns).max(now_ns + 1);
         // Each window, each lateness, and what the first ones lose to the short period.
@@ -402,12 +402,12 @@ fn a_gap_before_a_promise_is_kept_for_what_is_held() {
     let mut harness = Queued::taking(Ledger::new(SlidingLog::new(4, Duration::from_nanos(S)), 0));
     harness.join(0, 0, 4, None).unwrap();
     (1..4).for_each(|id| harness.join(0, id, 1, None).unwrap());
-    harness.queue.serve(&mut harness.limit, S, &mut harness.woken);
+    harness.line.serve(S, &mut harness.woken);
     (1..3).for_each(|id| assert!(harness.take(S, id).is_some()));
-    let Queued { queue, limit, woken, .. } = &mut harness;
-    let reserved = queue.reserve(limit, S, 3, None, woken);
+    let Queued { line, woken, .. } = &mut harness;
+    let reserved = line.reserve(S, 3, None, woken);
     assert!(matches!(reserved, Some(Ok(Verdict::Granted(grant))) if grant.start_ns == 2 * S));
-    let tried = queue.behind_all(limit, S + 5, woken, |limit, now_ns| limit.try_acquire(now_ns, 1));
+    let tried = line.behind_all(S + 5, woken, |limit, now_ns| limit.try_acquire(now_ns, 1));
     assert!(matches!(tried, Some(Ok(Verdict::Denied(_)))), "{tried:?}");
     assert!(matches!(harness.take(S + 9, 3), Some(Outcome::Granted(_))));
 }
@@ -416,7 +416,7 @@ fn a_gap_before_a_promise_is_kept_for_what_is_held() {
 #[test]
 fn classes_share_by_weight_where_waiters_take() {
     let mut harness = Queued::taking(Ledger::new(SlidingLog::new(1, Duration::from_nanos(MS)), 0));
-    let heavy = harness.queue.add_class(3.try_into().unwrap()).unwrap();
+    let heavy = harness.line.add_class(0, 3.try_into().unwrap(), &mut harness.woken).unwrap();
     for id in 0..400 {
         let request = Request::of(1);
         let request = if id % 2 == 0 { request } else { request.in_class(heavy) };
@@ -431,7 +431,7 @@ fn classes_share_by_weight_where_waiters_take() {
 #[test]
 fn one_that_comes_back_is_charged_once() {
     let mut harness = Queued::taking(Ledger::new(SlidingLog::new(1, Duration::from_nanos(S)), 0));
-    let other = harness.queue.add_class(1.try_into().unwrap()).unwrap();
+    let other = harness.line.add_class(0, 1.try_into().unwrap(), &mut harness.woken).unwrap();
     harness.join(0, 0, 1, None).unwrap();
     // In order: 1 and 3 of the first class, 2 and 4 of the other.
     for id in 1..7 {
@@ -440,7 +440,7 @@ fn one_that_comes_back_is_charged_once() {
             .request(0, id, if id % 2 == 1 { request } else { request.in_class(other) })
             .unwrap();
     }
-    harness.queue.serve(&mut harness.limit, S, &mut harness.woken);
+    harness.line.serve(S, &mut harness.woken);
     let late = std::mem::take(&mut harness.woken.settled);
     let [late] = late[..] else { panic!("{late:?}") };
     harness.pass(S + MIN_GRACE_NS);
@@ -462,8 +462,8 @@ fn a_schedule_promises_instants() {
         assert_eq!(limit.keeps_schedule(), keeps);
         let mut harness = Queued::taking(limit);
         (0..3).for_each(|id| harness.join(0, id, 1, None).unwrap());
-        harness.queue.serve(&mut harness.limit, 0, &mut harness.woken);
-        harness.queue.serve(&mut harness.limit, S + 9, &mut harness.woken);
+        harness.line.serve(0, &mut harness.woken);
+        harness.line.serve(S + 9, &mut harness.woken);
         let Some(Outcome::Granted(grant)) = harness.take(S + 9, 1) else { panic!("{mode:?}") };
         let start_ns = if keeps { S } else { S + 9 };
         assert_eq!((grant.promised_ns, grant.start_ns, grant.scheduled_ns), (S, start_ns, S));

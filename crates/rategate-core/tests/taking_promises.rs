@@ -8,7 +8,7 @@ use crate::common::S;
 use crate::common::queued::Queued;
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::queue::{MIN_GRACE_NS, Outcome, QueueBounds};
+use rategate_core::line::{MIN_GRACE_NS, Outcome, QueueBounds};
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::Verdict;
 
@@ -32,7 +32,7 @@ fn waiters_in_time_start_as_promised() {
         let Some(Outcome::Granted(grant)) = harness.take(at_ns, id) else { panic!("{id}") };
         assert_eq!((grant.start_ns, grant.promised_ns), (at_ns, at_ns));
     }
-    assert!(harness.queue.is_idle(3 * S));
+    assert!(harness.line.is_idle(3 * S));
 }
 
 /// Earlier promises start in time as well: the ones behind them are not disturbed.
@@ -40,16 +40,15 @@ fn waiters_in_time_start_as_promised() {
 fn promises_of_before_are_taken_in_time() {
     let mut harness = used_up();
     let promised = [1, 2].map(|_| {
-        let Ok(Verdict::Granted(grant)) = harness.limit.reserve(0, 1, None) else {
+        let Ok(Verdict::Granted(grant)) = harness.line.limit_mut().reserve(0, 1, None) else {
             panic!("it waits")
         };
         grant
     });
     for (grant, at_ns) in promised.iter().zip([S, 2 * S]) {
-        let Queued { queue, limit, woken, .. } = &mut harness;
-        let waiter_id = queue.wait_for_promise(limit, 5, 0, grant).unwrap();
-        let Some(Outcome::Granted(grant)) = queue.take(limit, at_ns, &waiter_id, || 7, woken)
-        else {
+        let Queued { line, woken, .. } = &mut harness;
+        let waiter_id = line.wait_for_promise(5, 0, grant).unwrap();
+        let Some(Outcome::Granted(grant)) = line.take(at_ns, &waiter_id, || 7, woken) else {
             panic!("in time")
         };
         assert_eq!((grant.start_ns, grant.promised_ns), (at_ns, at_ns));
@@ -65,10 +64,10 @@ fn reservations_behind_a_full_hold_keep_the_limit() {
         harness.join(0, id, 1, None).unwrap();
     }
     harness.serve(20);
-    let Queued { queue, limit, woken, .. } = &mut harness;
+    let Queued { line, woken, .. } = &mut harness;
     let mut promised_ns: Vec<u64> = Vec::new();
     for _ in 0..7 {
-        let reserved = queue.reserve(limit, 20, 1, None, woken);
+        let reserved = line.reserve(20, 1, None, woken);
         let Some(Ok(Verdict::Granted(grant))) = reserved else { panic!("{reserved:?}") };
         promised_ns.push(grant.start_ns);
     }
@@ -83,7 +82,7 @@ fn reservations_behind_a_full_hold_keep_the_limit() {
 fn a_caller_that_starts_at_once_needs_no_capacity_in_the_queue() {
     let bucket = Gcra::new("10/s".parse().unwrap(), 50).unwrap();
     let mut harness = Queued::taking(Ledger::new(bucket, 0));
-    harness.queue.set_bounds(QueueBounds::default().with_permits(4));
+    harness.line.set_bounds(QueueBounds::default().with_permits(4));
     harness.join(0, 0, 50, None).unwrap();
     harness.join(0, 1, 1, None).unwrap();
     harness.serve(3 * S);
@@ -98,8 +97,8 @@ fn a_caller_that_starts_at_once_needs_no_capacity_in_the_queue() {
 fn a_late_waiter_starts_behind_a_kept_promise() {
     let mut harness = used_up();
     harness.promise(0, 1).unwrap();
-    let Queued { queue, limit, woken, .. } = &mut harness;
-    let reserved = queue.reserve(limit, 0, 1, None, woken);
+    let Queued { line, woken, .. } = &mut harness;
+    let reserved = line.reserve(0, 1, None, woken);
     assert!(matches!(reserved, Some(Ok(Verdict::Granted(grant))) if grant.start_ns == 2 * S));
     assert_eq!(harness.take(S + 5, 1), None, "less than a second before that");
     harness.pass(2 * S);
@@ -114,8 +113,8 @@ fn a_late_waiter_counts_from_when_it_comes() {
     let mut harness = used_up();
     harness.promise(0, 1).unwrap();
     harness.join(0, 2, 1, None).unwrap();
-    harness.queue.serve(&mut harness.limit, S + 5, &mut harness.woken);
-    assert_eq!(harness.limit.remaining(S + 5), 0, "held");
+    harness.line.serve(S + 5, &mut harness.woken);
+    assert_eq!(harness.limit().remaining(S + 5), 0, "held");
     let Some(Outcome::Granted(grant)) = harness.take(S + 5, 1) else { panic!("it fits") };
     assert_eq!((grant.start_ns, grant.promised_ns), (S + 5, S));
     harness.pass(2 * S + 4);
@@ -131,9 +130,7 @@ fn a_change_of_the_numbers_keeps_the_promise() {
     let mut harness = Queued::taking(Ledger::new(bucket("1/s"), 0));
     harness.join(0, 0, 1, None).unwrap();
     harness.promise(0, 1).unwrap();
-    harness.queue.unbook(&mut harness.limit, 5);
-    harness.limit.reconfigure(5, bucket("1/h")).unwrap();
-    harness.queue.serve(&mut harness.limit, 5, &mut harness.woken);
+    harness.change(5, |limit| limit.reconfigure(5, bucket("1/h")).unwrap());
     let Some(Outcome::Granted(grant)) = harness.take(S + 7, 1) else { panic!("it was promised") };
     assert_eq!((grant.start_ns, grant.promised_ns), (S + 7, S));
 }
@@ -162,10 +159,10 @@ fn one_that_leaves_returns_all() {
         let mut harness = used_up();
         harness.promise(0, 1).unwrap();
         harness.join(0, 2, 1, None).unwrap();
-        harness.queue.serve(&mut harness.limit, left_ns, &mut harness.woken);
+        harness.line.serve(left_ns, &mut harness.woken);
         assert!(harness.leave(left_ns, 1));
         harness.pass(left_ns.max(S));
         assert_eq!(harness.starts[&2], (left_ns.max(S), 1), "left at {left_ns}");
-        assert!(harness.queue.is_idle(2 * S));
+        assert!(harness.line.is_idle(2 * S));
     }
 }

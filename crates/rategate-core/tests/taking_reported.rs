@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::common::S;
 use crate::common::queued::Queued;
 use rategate_core::ledger::Ledger;
-use rategate_core::queue::MIN_GRACE_NS;
+use rategate_core::line::MIN_GRACE_NS;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::{Grant, Verdict};
 
@@ -20,13 +20,13 @@ fn harness_with(waiters: u32) -> Queued {
 }
 
 fn reported_start(harness: &mut Queued, id: u32) -> Option<u64> {
-    let Queued { queue, limit, woken, waiter_ids, .. } = harness;
-    queue.due_ns(limit, &waiter_ids[&id].0, woken)
+    let Queued { line, woken, waiter_ids, .. } = harness;
+    line.due_ns(&waiter_ids[&id].0, woken)
 }
 
 /// Serves the queue. Returns the waiters woken to take, and those woken to check their starts.
 fn served(harness: &mut Queued, now_ns: u64) -> (Vec<u32>, Vec<u32>) {
-    harness.queue.serve(&mut harness.limit, now_ns, &mut harness.woken);
+    harness.line.serve(now_ns, &mut harness.woken);
     (std::mem::take(&mut harness.woken.settled), std::mem::take(&mut harness.woken.moved))
 }
 
@@ -42,8 +42,8 @@ fn those_behind_one_that_left_are_notified_again() {
         let left_ns = S + MIN_GRACE_NS;
         if does_leave {
             let (waiter_id, _) = harness.waiter_ids.remove(&1).unwrap();
-            let Queued { queue, limit, woken, .. } = &mut harness;
-            queue.leave(limit, left_ns, &waiter_id, woken).unwrap();
+            let Queued { line, woken, .. } = &mut harness;
+            line.leave(left_ns, &waiter_id, woken).unwrap();
         }
         let (woken, moved) = served(&mut harness, left_ns);
         assert_eq!((woken, moved), (vec![2], vec![3]), "leaves: {does_leave}");
@@ -62,7 +62,7 @@ fn one_without_a_reported_start_is_woken_as_the_head() {
     let mut harness = harness_with(20);
     let starts = [1, 2, 3].map(|id| reported_start(&mut harness, id));
     assert_eq!(starts, [Some(S), Some(2 * S), Some(3 * S)]);
-    harness.queue.set_grace(Some(10 * S));
+    harness.line.set_grace(Some(10 * S));
     assert_eq!(served(&mut harness, S).0, [1]);
     let late_ns = 2 * S + S / 2;
     assert!(harness.take(late_ns, 1).is_some());
@@ -98,13 +98,13 @@ fn those_that_come_back_are_served_in_the_order_of_coming() {
 #[test]
 fn reservations_stand_behind_the_waiters() {
     let mut harness = harness_with(2);
-    let Queued { queue, limit, woken, .. } = &mut harness;
+    let Queued { line, woken, .. } = &mut harness;
     for start_ns in [3 * S, 4 * S] {
-        let reserved = queue.reserve(limit, 5, 1, None, woken);
+        let reserved = line.reserve(5, 1, None, woken);
         let is_next = |grant: Grant| grant.start_ns == start_ns;
         assert!(matches!(reserved, Some(Ok(Verdict::Granted(grant))) if is_next(grant)));
     }
-    let tried = queue.behind_all(limit, 5, woken, |limit, now_ns| limit.peek(now_ns, 1));
+    let tried = line.behind_all(5, woken, |limit, now_ns| limit.peek(now_ns, 1));
     assert_eq!(tried, Some(Ok(Some(5 * S - 5))));
     harness.pass(2 * S);
     assert_eq!([1, 2].map(|id| harness.starts[&id].0), [S, 2 * S]);

@@ -3,7 +3,7 @@
 use rategate_core::debt::Charged;
 use rategate_core::error::CountsInFlight;
 use rategate_core::holds::Committed;
-use rategate_core::queue::{Outcome as Ended, QueueRejection};
+use rategate_core::line::{Outcome as Ended, QueueRejection};
 use rategate_core::verdict::{Denial, Grant, Refusal, Settled};
 
 use crate::report::{Outcome, StepReport};

@@ -3,7 +3,7 @@
 use rategate_core::error::ExceedsCapacity;
 use rategate_core::fair::ClassId;
 use rategate_core::holds::{Committed, Hold, HoldVerdict};
-use rategate_core::queue::{Outcome as Ended, Request};
+use rategate_core::line::{Outcome as Ended, Request};
 use rategate_core::verdict::{Grant, Settled, Verdict};
 
 use crate::named::{Granted, Held};

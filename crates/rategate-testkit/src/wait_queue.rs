@@ -1,7 +1,4 @@
-//! Limits together with the queue of their waiters: a limiter without its clock and its lock.
-//!
-//! Every request passes through here, so it is decided behind all waiters. Every change to the
-//! limits takes effect for the waiters too.
+//! Limits and the line of their waiters: a limiter without its clock and its lock.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +10,8 @@ use rategate_core::error::{CountsInFlight, ExceedsCapacity, LimitError};
 use rategate_core::fair::ClassId;
 use rategate_core::holds::{Committed, Hold, HoldVerdict};
 use rategate_core::ledger::Ledger;
-use rategate_core::queue::{
-    Joined, LeaveOutcome, Outcome, Queue, QueueBounds, QueueRejection, Request, WaiterId, Wakes,
+use rategate_core::line::{
+    Joined, LeaveOutcome, Line, Outcome, QueueBounds, QueueRejection, Request, WaiterId, Wakes,
 };
 use rategate_core::verdict::{Denial, Grant, Ticket, Verdict};
 
@@ -36,10 +33,9 @@ pub(crate) enum Requester {
     Arrival(usize),
 }
 
-/// Limits, and the queue of their waiters.
+/// Limits, and the line of their waiters.
 pub(crate) struct QueuedLimits {
-    limits: Ledger,
-    queue: Queue<Waiter>,
+    line: Line<Waiter>,
     waiter_ids: BTreeMap<Waiter, WaiterId>,
     woken: Woken,
     /// Waits that had already ended when their waiter left.
@@ -74,29 +70,28 @@ pub(crate) enum Wake {
 
 impl QueuedLimits {
     pub(crate) fn new(limits: Ledger, bounds: QueueBounds, classes: &[Class], debt: Debt) -> Self {
-        let mut queue = Queue::new(bounds);
+        let (mut line, mut woken) = (Line::new(limits, bounds), Woken::default());
         for class in classes {
             // The reader of the file has checked the number of classes.
-            let _ = queue.add_class(class.weight);
+            let _ = line.add_class(0, class.weight, &mut woken);
         }
-        let (waiter_ids, woken, ended) = (BTreeMap::new(), Woken::default(), Vec::new());
-        Self { limits, queue, waiter_ids, woken, ended, debt }
+        Self { line, waiter_ids: BTreeMap::new(), woken, ended: Vec::new(), debt }
     }
 
     pub(crate) fn clamp(&self, now_ns: u64) -> u64 {
-        self.limits.clamp(now_ns)
+        self.line.limit().clamp(now_ns)
     }
 
     /// Returns `true` if waiters take their permits when they come, instead of being granted an
     /// instant ahead.
     pub(crate) fn takes(&self) -> bool {
-        !self.limits.keeps_schedule()
+        self.line.takes()
     }
 
     /// Returns the most permits that a try could take, which is 0 while there are waiters.
     pub(crate) fn remaining(&mut self, now_ns: u64) -> u64 {
         self.serve(now_ns);
-        if self.queue.is_empty() { self.limits.remaining(now_ns) } else { 0 }
+        if self.line.is_empty() { self.line.limit().remaining(now_ns) } else { 0 }
     }
 
     pub(crate) fn try_acquire(
@@ -127,11 +122,10 @@ impl QueuedLimits {
         max_wait_ns: Option<u64>,
     ) -> Result<Verdict, ExceedsCapacity> {
         self.serve(now_ns);
-        let Self { limits, queue, woken, .. } = self;
         if permits == 0 {
-            return limits.reserve(now_ns, permits, max_wait_ns);
+            return self.line.limit_mut().reserve(now_ns, permits, max_wait_ns);
         }
-        match queue.reserve(limits, now_ns, permits, max_wait_ns, woken) {
+        match self.line.reserve(now_ns, permits, max_wait_ns, &mut self.woken) {
             Some(reserved) => reserved,
             None => self.denied(now_ns, permits).map(Verdict::Denied),
         }
@@ -146,11 +140,11 @@ impl QueuedLimits {
     }
 
     pub(crate) fn cancel(&mut self, now_ns: u64, ticket: Ticket) -> bool {
-        self.change(now_ns, |limits, _| limits.cancel(now_ns, ticket))
+        self.change(now_ns, |limits| limits.cancel(now_ns, ticket))
     }
 
     pub(crate) fn start_early(&mut self, now_ns: u64, ticket: Ticket) -> bool {
-        self.change(now_ns, |limits, _| limits.start_early(now_ns, ticket))
+        self.change(now_ns, |limits| limits.start_early(now_ns, ticket))
     }
 
     pub(crate) fn reconfigure(
@@ -158,35 +152,35 @@ impl QueuedLimits {
         now_ns: u64,
         policies: &[AnyPolicy],
     ) -> Result<(), LimitError> {
-        self.change(now_ns, |limits, _| {
+        self.change(now_ns, |limits| {
             limits.reconfigure(now_ns, AllOf::new(policies.iter().copied()))
         })
     }
 
     pub(crate) fn refill(&mut self, now_ns: u64, permits: u64) -> bool {
-        self.change(now_ns, |limits, _| limits.refill(now_ns, permits))
+        self.change(now_ns, |limits| limits.refill(now_ns, permits))
     }
 
     pub(crate) fn release(&mut self, now_ns: u64, permits: u64) -> bool {
-        self.limits.counts_in_flight()
-            && self.change(now_ns, |limits, _| limits.release(now_ns, permits))
+        self.line.limit().counts_in_flight()
+            && self.change(now_ns, |limits| limits.release(now_ns, permits))
     }
 
     /// Ends the operations of a grant in some way.
     pub(crate) fn release_with_outcome(&mut self, now_ns: u64, grant: &Grant, ending: Ending) {
-        self.change(now_ns, |limits, _| {
+        self.change(now_ns, |limits| {
             limits.release_with_outcome(now_ns, grant.start_ns, grant.permits, ending)
         });
     }
 
     /// Holds the permits of a grant that has started, until `end_ns`.
     pub(crate) fn hold_grant(&mut self, now_ns: u64, grant: &Grant, end_ns: u64) -> Hold {
-        self.limits.hold_grant(now_ns, grant, end_ns)
+        self.line.limit_mut().hold_grant(now_ns, grant, end_ns)
     }
 
     pub(crate) fn charge(&mut self, now_ns: u64, permits: u64) -> Result<Charged, CountsInFlight> {
         let debt = self.debt;
-        self.change(now_ns, |limits, _| limits.charge(now_ns, permits, debt))
+        self.change(now_ns, |limits| limits.charge(now_ns, permits, debt))
     }
 
     /// Ends a hold of a caller of `class`, of which `actual` permits were used.
@@ -197,12 +191,8 @@ impl QueuedLimits {
         hold: Hold,
         actual: u64,
     ) -> Committed {
-        let debt = self.debt;
-        self.change(now_ns, |limits, queue| {
-            let committed = limits.commit(now_ns, hold, actual, debt);
-            queue.settle(class, hold.permits, actual);
-            committed
-        })
+        self.serve(now_ns);
+        self.line.commit(now_ns, class, (hold, actual, self.debt), &mut self.woken)
     }
 
     /// Joins the queue, unless the permits are granted at once. [`wakes`](Self::wakes) reports the
@@ -213,12 +203,10 @@ impl QueuedLimits {
         request: Request,
         waiter: Waiter,
     ) -> Result<Option<Grant>, QueueRejection> {
-        self.serve(now_ns);
-        let Self { limits, queue, waiter_ids, woken, .. } = self;
-        match queue.join(limits, now_ns, request, || waiter, woken)? {
+        match self.line.join(now_ns, request, || waiter, &mut self.woken)? {
             Joined::Granted(grant) => Ok(Some(grant)),
             Joined::Waits(waiter_id) => {
-                waiter_ids.insert(waiter, waiter_id);
+                self.waiter_ids.insert(waiter, waiter_id);
                 Ok(None)
             }
         }
@@ -228,7 +216,7 @@ impl QueuedLimits {
     pub(crate) fn leave(&mut self, now_ns: u64, waiter: Waiter) -> bool {
         self.serve(now_ns);
         let Some(waiter_id) = self.waiter_ids.get(&waiter) else { return false };
-        match self.queue.leave(&mut self.limits, now_ns, waiter_id, &mut self.woken) {
+        match self.line.leave(now_ns, waiter_id, &mut self.woken) {
             Some(LeaveOutcome::InTime(_) | LeaveOutcome::Untaken) => {
                 self.waiter_ids.remove(&waiter);
                 true
@@ -244,40 +232,28 @@ impl QueuedLimits {
 
     /// Ends the holds whose time is over, and starts every waiter whose start has come.
     pub(crate) fn serve(&mut self, now_ns: u64) {
-        let Self { limits, queue, woken, .. } = self;
-        if limits.next_end_ns().is_some_and(|end_ns| end_ns <= limits.clamp(now_ns)) {
-            // Starts that have come are those of before.
-            if !queue.takes(limits) {
-                queue.serve(limits, now_ns, woken);
-            }
-            queue.unbook(limits, now_ns);
-            limits.end_holds(now_ns);
-        }
-        self.queue.serve(&mut self.limits, now_ns, &mut self.woken);
+        self.line.serve(now_ns, &mut self.woken);
     }
 
     /// Takes the permits of a waiter whose start has come. Returns `None` if it has to wait on.
     pub(crate) fn take(&mut self, now_ns: u64, waiter: Waiter) -> Option<Outcome> {
         self.serve(now_ns);
-        let Self { limits, queue, waiter_ids, woken, .. } = self;
-        let outcome = queue.take(limits, now_ns, waiter_ids.get(&waiter)?, || waiter, woken);
+        let waiter_id = self.waiter_ids.get(&waiter)?;
+        let outcome = self.line.take(now_ns, waiter_id, || waiter, &mut self.woken);
         if outcome.is_some() {
-            waiter_ids.remove(&waiter);
+            self.waiter_ids.remove(&waiter);
         }
-        self.serve(now_ns);
         outcome
     }
 
     /// Returns the instant until which a waiter has to wait, as far as a clock can tell.
     pub(crate) fn due_ns(&mut self, waiter: Waiter) -> Option<u64> {
-        let Self { limits, queue, waiter_ids, woken, .. } = self;
-        queue.due_ns(limits, waiter_ids.get(&waiter)?, woken)
+        self.line.due_ns(self.waiter_ids.get(&waiter)?, &mut self.woken)
     }
 
     /// Returns the instant of the next service, as far as a clock can tell.
     pub(crate) fn next_ns(&self) -> Option<u64> {
-        let end_ns = self.limits.next_end_ns().filter(|_| !self.queue.is_empty());
-        [self.queue.next_ns(), end_ns].into_iter().flatten().min()
+        self.line.next_ns(None)
     }
 
     /// Returns the waiters woken since the last call, in order, each with the reason.
@@ -288,9 +264,9 @@ impl QueuedLimits {
             .map(|(waiter, outcome)| (waiter, Wake::Ended(outcome)))
             .chain(woken.filter_map(|waiter| {
                 let waiter_id = self.waiter_ids.get(&waiter)?;
-                let wake = match self.queue.collect(waiter_id) {
+                let wake = match self.line.collect(waiter_id) {
                     Some(outcome) => Wake::Ended(outcome),
-                    None if self.queue.is_due(waiter_id) => Wake::Due,
+                    None if self.line.is_due(waiter_id) => Wake::Due,
                     None => Wake::Moved,
                 };
                 if matches!(wake, Wake::Ended(_)) {
@@ -315,30 +291,19 @@ impl QueuedLimits {
         decide: impl FnOnce(&mut Ledger, u64) -> Result<T, ExceedsCapacity>,
     ) -> Result<T, ExceedsCapacity> {
         self.serve(now_ns);
-        let Self { limits, queue, woken, .. } = self;
-        if permits == 0 {
-            return decide(limits, now_ns);
-        }
-        let decided = queue.behind_all(limits, now_ns, woken, decide);
-        decided.unwrap_or_else(|| self.denied(now_ns, permits).map(denied))
+        let decided = self.line.decide(now_ns, permits, &mut self.woken, decide)?;
+        Ok(decided.unwrap_or_else(|| denied(Denial { retry_after_ns: None })))
     }
 
     fn denied(&self, now_ns: u64, permits: u64) -> Result<Denial, ExceedsCapacity> {
         // More than the capacity will not pass later either.
-        self.limits.peek(now_ns, permits)?;
+        self.line.limit().peek(now_ns, permits)?;
         Ok(Denial { retry_after_ns: None })
     }
 
-    /// Changes the limits, or returns permits to them. All waiters are then booked anew.
-    fn change<T>(
-        &mut self,
-        now_ns: u64,
-        change: impl FnOnce(&mut Ledger, &mut Queue<Waiter>) -> T,
-    ) -> T {
+    /// Changes the limits, or returns permits to them.
+    fn change<T>(&mut self, now_ns: u64, change: impl FnOnce(&mut Ledger) -> T) -> T {
         self.serve(now_ns);
-        self.queue.unbook(&mut self.limits, now_ns);
-        let changed = change(&mut self.limits, &mut self.queue);
-        self.serve(now_ns);
-        changed
+        self.line.change(now_ns, &mut self.woken, |limits, _| change(limits))
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rategate_core::debt::Debt;
 use rategate_core::fair::ClassId;
 use rategate_core::holds::{self, Committed};
-use rategate_core::queue::Request;
+use rategate_core::line::Request;
 use rategate_core::span::whole_ns;
 
 use crate::clock::{Clock, MonotonicClock};

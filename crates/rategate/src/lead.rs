@@ -1,6 +1,6 @@
 //! The time before its start at which a task is woken, where a limit makes up for no lateness.
 
-use rategate_core::queue::Rousing;
+use rategate_core::line::Rousing;
 
 /// The longest lead: a poll spends at most so long looking at the clock.
 pub(crate) const MAX_LEAD_NS: u64 = 100_000;

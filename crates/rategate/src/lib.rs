@@ -246,7 +246,7 @@ pub mod wait {
     pub use crate::future::{
         Acquire, AcquireHold, AcquireOwned, AcquireWithin, AsyncReservation, Ready, Timed,
     };
-    pub use rategate_core::queue::{QueueBounds, WhenFull};
+    pub use rategate_core::line::{QueueBounds, WhenFull};
 }
 
 /// The examples of the crate's README, run as tests.

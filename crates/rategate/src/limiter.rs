@@ -10,7 +10,7 @@ use std::time::Duration;
 use rategate_core::all_of::AllOf;
 use rategate_core::fair::ClassId;
 use rategate_core::ledger::Ledger;
-use rategate_core::queue::Request;
+use rategate_core::line::Request;
 use rategate_core::span::whole_ns;
 
 use crate::clock::wait::{CancelToken, Precision};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rategate_core::concurrent::{BatchVerdict, PermitBatch};
 use rategate_core::fair::ClassId;
-use rategate_core::queue::Request;
+use rategate_core::line::Request;
 
 use crate::clock::wait::Precision;
 use crate::clock::{Clock, MonotonicClock};

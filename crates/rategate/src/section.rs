@@ -1,4 +1,4 @@
-//! The critical section of a limiter: all that a caller does to the limit and its wait queue.
+//! The critical section of a limiter: all that a caller does to the limit and its line.
 //!
 //! It also collects the waiters to wake once the lock is free.
 
@@ -14,14 +14,14 @@ use rategate_core::concurrent::Fast;
 use rategate_core::error::ExceedsCapacity;
 use rategate_core::fair::{ClassId, TooManyClasses};
 use rategate_core::ledger::Ledger;
-use rategate_core::queue::{
-    Joined, LeaveOutcome, Outcome, Queue, QueueBounds, QueueRejection, Request, WaiterId,
+use rategate_core::line::{
+    Joined, LeaveOutcome, Line, Outcome, QueueBounds, QueueRejection, Request, WaiterId,
 };
 use rategate_core::verdict::{Denial, Grant, Verdict};
 
 pub(crate) use self::returns::Estimate;
 pub(crate) use self::state::State;
-use self::state::WaitQueue;
+use self::state::Waits;
 pub(crate) use self::woken::{Notifier, Woken};
 use crate::clock::Clock;
 use crate::clock::wait::margin_ns;
@@ -35,7 +35,7 @@ pub(crate) enum Collected {
     Ended(Outcome),
 }
 
-/// The limit and its wait queue, as the thread sees them that has the lock.
+/// The limit and its line, as the thread sees them that has the lock.
 pub(crate) struct CriticalSection<'a> {
     state: &'a mut State,
     woken: &'a mut Woken,
@@ -46,7 +46,7 @@ pub(crate) struct CriticalSection<'a> {
 
 impl<'a> CriticalSection<'a> {
     pub(crate) fn new(state: &'a mut State, woken: &'a mut Woken, now_ns: u64) -> Self {
-        let now_ns = state.limit.clamp(now_ns);
+        let now_ns = state.limit().clamp(now_ns);
         Self { state, woken, now_ns, is_real_time: false }
     }
 
@@ -73,15 +73,25 @@ impl<'a> CriticalSection<'a> {
 
     /// Returns the limit as it is.
     pub(crate) fn limit(&self) -> &Ledger {
-        &self.state.limit
+        self.state.limit()
     }
 
-    /// Grants the permits of all waiters whose starts have come.
-    pub(crate) fn serve(&mut self) {
-        self.end_holds();
-        if let State { limit, waits: Some(waits) } = &mut *self.state {
-            waits.queue.serve(limit, self.now_ns, self.woken);
+    /// Acts on the limit alone as long as it has no line, and in the line otherwise.
+    fn with<T>(
+        &mut self,
+        alone: impl FnOnce(&mut Ledger, u64) -> T,
+        in_line: impl FnOnce(&mut Line<Notifier>, u64, &mut Woken) -> T,
+    ) -> T {
+        match self.state {
+            State::Alone(limit) => alone(limit, self.now_ns),
+            State::InLine(waits) => in_line(&mut waits.line, self.now_ns, self.woken),
         }
+    }
+
+    /// Ends the holds whose time is over, and grants the permits of all waiters whose starts have
+    /// come.
+    pub(crate) fn serve(&mut self) {
+        self.with(Ledger::end_holds, Line::serve);
     }
 
     /// Rouses the task at the head of the queue if its start is near.
@@ -90,8 +100,8 @@ impl<'a> CriticalSection<'a> {
     /// recorded.
     pub(crate) fn rouse(&mut self, woke_ns: Option<u64>) {
         let Some(rousing) = self.state.rousing(self.is_real_time) else { return };
-        let (_, WaitQueue { queue, lead, .. }) = self.state.with_queue();
-        queue.rouse(self.now_ns.saturating_add(rousing.lead_ns), self.woken);
+        let Waits { line, lead, .. } = self.state.in_line();
+        line.rouse(self.now_ns.saturating_add(rousing.lead_ns), self.woken);
         if let Some(woke_ns) = woke_ns
             && !self.woken.notifiers.is_empty()
         {
@@ -102,8 +112,8 @@ impl<'a> CriticalSection<'a> {
     /// Returns the start of a task that was polled too short a time before it for a timer.
     pub(crate) fn near_start_ns(&mut self, waiter_slot: &WaiterId) -> Option<u64> {
         self.state.rousing(self.is_real_time)?;
-        let waits = self.state.waits.as_ref()?;
-        let start_ns = waits.queue.head_start_ns(waiter_slot)?;
+        let waits = self.state.waits()?;
+        let start_ns = waits.line.head_start_ns(waiter_slot)?;
         let is_near = start_ns.saturating_sub(self.now_ns) <= MAX_LEAD_NS;
         is_near.then(|| start_ns.saturating_add(waits.margin_ns))
     }
@@ -113,18 +123,18 @@ impl<'a> CriticalSection<'a> {
     /// With this margin, callers that read a clock right afterwards see no less than what the
     /// limit allows.
     pub(crate) fn margin_ns(&self) -> u64 {
-        self.state.waits.as_ref().map_or(0, |waits| waits.margin_ns)
+        self.state.waits().map_or(0, |waits| waits.margin_ns)
     }
 
     /// Grants at most `max_grants` waiters. Returns `true` if more may be due.
     pub(crate) fn serve_some(&mut self, max_grants: usize) -> bool {
-        self.end_holds();
-        match &mut *self.state {
-            State { limit, waits: Some(waits) } => {
-                waits.queue.serve_some(limit, self.now_ns, max_grants, self.woken)
-            }
-            State { waits: None, .. } => false,
-        }
+        self.with(
+            |limit, now_ns| {
+                limit.end_holds(now_ns);
+                false
+            },
+            |line, now_ns, woken| line.serve_some(now_ns, max_grants, woken),
+        )
     }
 
     /// Makes a decision that credits nothing and changes no numbers.
@@ -136,11 +146,9 @@ impl<'a> CriticalSection<'a> {
         &mut self,
         decide: impl FnOnce(&mut Ledger, u64) -> T,
     ) -> Option<T> {
-        match &mut *self.state {
-            State { limit, waits: Some(waits) } => {
-                waits.queue.behind_all(limit, self.now_ns, self.woken, decide)
-            }
-            State { limit, waits: None } => Some(decide(limit, self.now_ns)),
+        match self.state {
+            State::Alone(limit) => Some(decide(limit, self.now_ns)),
+            State::InLine(waits) => waits.line.behind_all(self.now_ns, self.woken, decide),
         }
     }
 
@@ -152,12 +160,10 @@ impl<'a> CriticalSection<'a> {
         permits: u64,
         max_wait_ns: Option<u64>,
     ) -> Option<Result<Verdict, ExceedsCapacity>> {
-        match &mut *self.state {
-            State { limit, waits: Some(waits) } => {
-                waits.queue.reserve(limit, self.now_ns, permits, max_wait_ns, self.woken)
-            }
-            State { limit, waits: None } => Some(limit.reserve(self.now_ns, permits, max_wait_ns)),
-        }
+        self.with(
+            |limit, now_ns| Some(limit.reserve(now_ns, permits, max_wait_ns)),
+            |line, now_ns, woken| line.reserve(now_ns, permits, max_wait_ns, woken),
+        )
     }
 
     /// Makes a decision about `permits` as [`behind_all`](Self::behind_all) does.
@@ -168,33 +174,18 @@ impl<'a> CriticalSection<'a> {
         permits: u64,
         decide: impl FnOnce(&mut Ledger, u64) -> Result<T, E>,
     ) -> Result<Option<T>, E> {
-        if permits == 0 {
-            // Nothing is taken, so no waiter is overtaken.
-            return decide(&mut self.state.limit, self.now_ns).map(Some);
+        match self.state {
+            State::Alone(limit) => decide(limit, self.now_ns).map(Some),
+            State::InLine(waits) => waits.line.decide(self.now_ns, permits, self.woken, decide),
         }
-        if let Some(decided) = self.behind_all(decide) {
-            return decided.map(Some);
-        }
-        self.state.limit.peek(self.now_ns, permits)?;
-        Ok(None)
     }
 
     /// Changes the limit, or credits it. Waiters are booked anew afterwards.
     pub(crate) fn change<T>(&mut self, change: impl FnOnce(&mut Ledger, u64) -> T) -> T {
-        self.change_with(|limit, _, now_ns| change(limit, now_ns))
-    }
-
-    /// Changes the limit together with its wait queue, if there is one.
-    fn change_with<T>(
-        &mut self,
-        change: impl FnOnce(&mut Ledger, Option<&mut Queue<Notifier>>, u64) -> T,
-    ) -> T {
-        let State { limit, waits } = &mut *self.state;
-        let Some(waits) = waits else { return change(limit, None, self.now_ns) };
-        waits.queue.unbook(limit, self.now_ns);
-        let changed = change(limit, Some(&mut waits.queue), self.now_ns);
-        waits.queue.serve(limit, self.now_ns, self.woken);
-        changed
+        match self.state {
+            State::Alone(limit) => change(limit, self.now_ns),
+            State::InLine(waits) => waits.line.change(self.now_ns, self.woken, change),
+        }
     }
 
     /// Joins the wait queue, unless the permits are available.
@@ -206,18 +197,14 @@ impl<'a> CriticalSection<'a> {
         request: Request,
         mut notifier: impl FnMut() -> Notifier,
     ) -> Result<Joined, QueueRejection> {
-        self.end_holds();
-        let (limit, WaitQueue { queue, tasks, .. }) = self.state.with_queue();
-        if !queue.can_only_enqueue(request) {
-            queue.serve(limit, self.now_ns, self.woken);
-        }
+        let Waits { line, tasks, .. } = self.state.in_line();
         let mut is_task = false;
         let notifier = || {
             let notifier = notifier();
             is_task = matches!(notifier, Notifier::Task(_));
             notifier
         };
-        let joined = queue.join(limit, self.now_ns, request, counted(notifier, tasks), self.woken);
+        let joined = line.join(self.now_ns, request, counted(notifier, tasks), self.woken);
         if is_task {
             self.state.note_task_waiting();
         }
@@ -235,20 +222,17 @@ impl<'a> CriticalSection<'a> {
         if let Some(outcome) = self.state.collect(waiter_slot) {
             return Some(Collected::Ended(outcome));
         }
-        let (limit, WaitQueue { queue, tasks, lead, .. }) = self.state.with_queue();
-        if queue.is_due(waiter_slot) || queue.head_start_ns(waiter_slot).is_some() {
+        let Waits { line, tasks, lead, .. } = self.state.in_line();
+        if line.is_due(waiter_slot) || line.head_start_ns(waiter_slot).is_some() {
             lead.polled(self.now_ns);
         }
-        let outcome =
-            queue.take(limit, self.now_ns, waiter_slot, counted(notifier, tasks), self.woken);
-        let span_ns = limit.counts_for_ns();
-        // The permits taken may have been held for longer than they need to be now.
-        queue.serve(limit, self.now_ns, self.woken);
+        let outcome = line.take(self.now_ns, waiter_slot, counted(notifier, tasks), self.woken);
+        let span_ns = line.limit().counts_for_ns();
         // The next waiter may start so soon that the timer would be late.
         self.rouse(None);
         match outcome? {
             Outcome::Granted(grant) => {
-                self.state.with_queue().1.margin_ns = margin_ns(span_ns);
+                self.state.in_line().margin_ns = margin_ns(span_ns);
                 Some(Collected::Taken(grant))
             }
             ended => Some(Collected::Ended(ended)),
@@ -257,22 +241,18 @@ impl<'a> CriticalSection<'a> {
 
     /// Queues a waiter for a promise that has not started; the waiter takes the permits.
     pub(crate) fn wait_for_promise(&mut self, grant: &Grant) -> Option<WaiterId> {
-        let (limit, waits) = self.state.with_queue();
-        waits.queue.wait_for_promise(limit, self.now_ns, grant.scheduled_ns, grant)
+        let line = &mut self.state.in_line().line;
+        line.wait_for_promise(self.now_ns, grant.scheduled_ns, grant)
     }
 
     /// Sets whether waiters start at the instants that they were promised.
     pub(crate) fn set_promises_instants(&mut self, promises_instants: bool) {
-        self.state.with_queue();
-        self.change_with(|_, queue, _| {
-            if let Some(queue) = queue {
-                queue.set_promises_instants(promises_instants);
-            }
-        });
+        let line = &mut self.state.in_line().line;
+        line.set_promises_instants(self.now_ns, promises_instants, self.woken);
     }
 
     pub(crate) fn set_grace(&mut self, grace_ns: Option<u64>) {
-        self.state.with_queue().1.queue.set_grace(grace_ns);
+        self.state.in_line().line.set_grace(grace_ns);
     }
 
     /// Returns `true` if waiters take their own permits, so that a late wake costs rate.
@@ -283,8 +263,7 @@ impl<'a> CriticalSection<'a> {
     /// Replaces the waker of a waiter slot.
     pub(crate) fn listen(&mut self, waiter_slot: &WaiterId, waker: &Waker) {
         self.state.note_task_waiting();
-        if let Some(waits) = &mut self.state.waits
-            && let Some(notifier) = waits.queue.waiter_mut(waiter_slot)
+        if let Some(notifier) = self.state.in_line().line.waiter_mut(waiter_slot)
             && !matches!(notifier, Notifier::Task(known) if known.will_wake(waker))
         {
             self.woken.dropped.push(replace(notifier, Notifier::Task(waker.clone())));
@@ -293,16 +272,16 @@ impl<'a> CriticalSection<'a> {
 
     /// Returns the instant until which a thread has to wait, as far as a clock can tell.
     pub(crate) fn due_ns(&mut self, waiter_slot: &WaiterId) -> Option<u64> {
-        let State { limit, waits } = &mut *self.state;
-        let due_ns = waits.as_mut()?.queue.due_ns(limit, waiter_slot, self.woken);
-        // The first waiter serves the queue when a hold ends.
-        [due_ns, limit.next_end_ns()].into_iter().flatten().min()
+        let line = &mut self.state.waits_mut()?.line;
+        let due_ns = line.due_ns(waiter_slot, self.woken);
+        // The first waiter serves the line when a hold ends.
+        [due_ns, line.limit().next_end_ns()].into_iter().flatten().min()
     }
 
     /// Leaves a waiter slot. Returns how the wait had ended, if it had.
     pub(crate) fn leave(&mut self, waiter_slot: &WaiterId) -> Option<Outcome> {
-        let State { limit, waits } = &mut *self.state;
-        match waits.as_mut()?.queue.leave(limit, self.now_ns, waiter_slot, self.woken)? {
+        let line = &mut self.state.waits_mut()?.line;
+        match line.leave(self.now_ns, waiter_slot, self.woken)? {
             LeaveOutcome::InTime(notifier) => {
                 self.woken.drop_later(notifier);
                 None
@@ -313,15 +292,11 @@ impl<'a> CriticalSection<'a> {
     }
 
     pub(crate) fn add_class(&mut self, weight: NonZeroU64) -> Result<ClassId, TooManyClasses> {
-        let (limit, WaitQueue { queue, .. }) = self.state.with_queue();
-        queue.unbook(limit, self.now_ns);
-        let class = queue.add_class(weight);
-        queue.serve(limit, self.now_ns, self.woken);
-        class
+        self.state.in_line().line.add_class(self.now_ns, weight, self.woken)
     }
 
     pub(crate) fn set_bounds(&mut self, bounds: QueueBounds) {
-        self.state.with_queue().1.queue.set_bounds(bounds);
+        self.state.in_line().line.set_bounds(bounds);
     }
 
     pub(crate) fn waiting(&self) -> u32 {
@@ -335,8 +310,7 @@ impl<'a> CriticalSection<'a> {
 
     /// Ends all waits.
     pub(crate) fn close(&mut self) {
-        let (limit, waits) = self.state.with_queue();
-        waits.queue.close(limit, self.now_ns, self.woken);
+        self.state.in_line().line.close(self.now_ns, self.woken);
     }
 
     /// Returns when the next wait is due, for the tasks' timer, which serves the queue then.
@@ -344,7 +318,7 @@ impl<'a> CriticalSection<'a> {
     /// The timer also serves waiters behind a task that it has just woken, which may never come.
     pub(crate) fn arm(&mut self) -> Option<u64> {
         let next_ns = self.state.next_ns(self.is_real_time);
-        let waits = self.state.waits.as_mut()?;
+        let waits = self.state.waits_mut()?;
         let next_ns = next_ns.filter(|_| waits.tasks > 0);
         waits.armed_ns = next_ns.unwrap_or(u64::MAX);
         next_ns
@@ -352,7 +326,7 @@ impl<'a> CriticalSection<'a> {
 
     /// Returns how late the queue may be served without loss to the rate, as the limit knows it.
     pub(crate) fn slack_ns(&self) -> u64 {
-        self.state.limit.slack_ns()
+        self.state.limit().slack_ns()
     }
 }
 

@@ -66,7 +66,7 @@ impl<C> Shared<C> {
     pub(crate) fn into_limit(self) -> Ledger {
         let mut limit = match self.state.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Locked::Seed(seed) => seed.grown(),
-            Locked::Grown(state) => state.limit,
+            Locked::Grown(state) => state.into_limit(),
         };
         limit.seal(self.growing_lock_free.current());
         limit
@@ -173,14 +173,14 @@ impl<C: Clock> Shared<C> {
             let mut section = CriticalSection::new(state, &mut woken, now_ns).on(&self.clock);
             section.serve();
             let changed = section.change(|limit, now_ns| limit.reconfigure(now_ns, limits));
-            self.growing_lock_free.grow_for(&state.limit);
+            self.growing_lock_free.grow_for(state.limit());
             self.new_epoch();
             self.end_section(locked, woken, now_ns);
             return Ok(changed);
         }
-        let changed = state.limit.change(self.growing_lock_free.current(), read_ns, limits);
-        if self.growing_lock_free.grow_for(&state.limit) {
-            state.limit.open(self.growing_lock_free.current(), now_ns);
+        let changed = state.limit_mut().change(self.growing_lock_free.current(), read_ns, limits);
+        if self.growing_lock_free.grow_for(state.limit()) {
+            state.limit_mut().open(self.growing_lock_free.current(), now_ns);
         }
         self.new_epoch();
         Ok(changed)
@@ -222,7 +222,7 @@ impl<C: Clock> Shared<C> {
         let batches = self.on_demand().batches_or_new();
         let mut locked = self.lock_open()?;
         // The limit's numbers suffice for this, so the lock-free state stays open.
-        Ok((batches.epoch(), locked.state().limit.batch()))
+        Ok((batches.epoch(), locked.state().limit().batch()))
     }
 
     #[inline]
@@ -448,7 +448,7 @@ impl<C: Clock> Shared<C> {
 
     /// Returns `true` if the limit moves by the outcomes of operations.
     pub(crate) fn follows_outcomes(&self) -> Result<bool, Closed> {
-        Ok(self.lock_open()?.state().limit.follows_outcomes())
+        Ok(self.lock_open()?.state().limit().follows_outcomes())
     }
 
     /// Returns the maximum number of permits in flight, if the limit has one.
@@ -479,7 +479,7 @@ impl<C: Clock> Shared<C> {
         act: impl FnOnce(&mut CriticalSection<'_>) -> bool,
     ) -> Result<bool, Closed> {
         let mut locked = self.lock_open()?;
-        if !is_so(&locked.state().limit) {
+        if !is_so(locked.state().limit()) {
             return Ok(false);
         }
         Ok(self.run_section(locked, |section| {
@@ -491,7 +491,7 @@ impl<C: Clock> Shared<C> {
     /// Starts a critical section that lasts until it is [released](LimiterGuard::release).
     pub(crate) fn guard(&self) -> Result<LimiterGuard<'_, C>, Closed> {
         let mut locked = self.lock_open()?;
-        locked.state().limit.seal(self.growing_lock_free.current());
+        locked.state().limit_mut().seal(self.growing_lock_free.current());
         let now_ns = self.clock.now_ns();
         let mut guard = LimiterGuard { shared: self, locked, woken: Woken::default(), now_ns };
         guard.section().serve();

@@ -1,11 +1,10 @@
-//! A queue with its limit, as the law tests drive it: waiters are numbers, and wake-ups are
-//! recorded.
+//! A line as the law tests drive it: waiters are numbers, and wake-ups are recorded.
 
 use std::collections::BTreeMap;
 
 use rategate_core::ledger::Ledger;
-use rategate_core::queue::{
-    Joined, LeaveOutcome, Outcome, Queue, QueueBounds, QueueRejection, Request, WaiterId, Wakes,
+use rategate_core::line::{
+    Joined, LeaveOutcome, Line, Outcome, QueueBounds, QueueRejection, Request, WaiterId, Wakes,
 };
 use rategate_core::verdict::Verdict;
 
@@ -29,10 +28,9 @@ impl Wakes<u32> for Woken {
 /// The starts and permits of requests, by number.
 pub(crate) type Starts = BTreeMap<u32, (u64, u64)>;
 
-/// The queue, its limit, and the starts it has granted so far.
+/// The line, and the starts it has granted so far.
 pub(crate) struct Queued {
-    pub(crate) limit: Ledger,
-    pub(crate) queue: Queue<u32>,
+    pub(crate) line: Line<u32>,
     pub(crate) woken: Woken,
     pub(crate) waiter_ids: BTreeMap<u32, (WaiterId, u64)>,
     pub(crate) starts: Starts,
@@ -43,15 +41,14 @@ impl Queued {
     /// Returns a queue whose waiters start at their promised instants, however late they are.
     pub(crate) fn new(limit: Ledger) -> Self {
         let mut queued = Self::taking(limit);
-        queued.queue.set_promises_instants(true);
+        queued.line.set_promises_instants(0, true, &mut queued.woken);
         queued
     }
 
     /// Returns a queue whose waiters take, if the limit bounds starts.
     pub(crate) fn taking(limit: Ledger) -> Self {
         Self {
-            limit,
-            queue: Queue::new(QueueBounds::default()),
+            line: Line::new(limit, QueueBounds::default()),
             woken: Woken::default(),
             waiter_ids: BTreeMap::new(),
             starts: Starts::new(),
@@ -59,14 +56,23 @@ impl Queued {
         }
     }
 
+    /// Changes the limit.
+    pub(crate) fn change<T>(&mut self, now_ns: u64, change: impl FnOnce(&mut Ledger) -> T) -> T {
+        self.line.change(now_ns, &mut self.woken, |limit, _| change(limit))
+    }
+
+    pub(crate) fn limit(&self) -> &Ledger {
+        self.line.limit()
+    }
+
     pub(crate) fn serve(&mut self, now_ns: u64) {
-        self.queue.serve(&mut self.limit, now_ns, &mut self.woken);
+        self.line.serve(now_ns, &mut self.woken);
         self.gather();
     }
 
     /// Serves the queue at each due instant up to `now_ns`, and lets each waiter take at once.
     pub(crate) fn pass(&mut self, now_ns: u64) {
-        while let Some(next_ns) = self.queue.next_ns().filter(|&next_ns| next_ns < now_ns) {
+        while let Some(next_ns) = self.line.next_ns(None).filter(|&next_ns| next_ns < now_ns) {
             self.take_due(next_ns);
         }
         self.take_due(now_ns);
@@ -74,13 +80,13 @@ impl Queued {
 
     /// Serves the queue at `now_ns`, and lets each waiter take whose start has come.
     pub(crate) fn take_due(&mut self, now_ns: u64) {
-        self.queue.serve(&mut self.limit, now_ns, &mut self.woken);
+        self.line.serve(now_ns, &mut self.woken);
         while !self.woken.settled.is_empty() {
             for id in std::mem::take(&mut self.woken.settled) {
                 let ended = self.take(now_ns, id);
                 assert!(ended.is_some(), "{id} came at once");
             }
-            self.queue.serve(&mut self.limit, now_ns, &mut self.woken);
+            self.line.serve(now_ns, &mut self.woken);
         }
     }
 
@@ -88,8 +94,7 @@ impl Queued {
     pub(crate) fn take(&mut self, now_ns: u64, id: u32) -> Option<Outcome> {
         let (waiter_id, permits) = self.waiter_ids.get(&id)?;
         let permits = *permits;
-        let Self { queue, limit, woken, .. } = self;
-        let outcome = queue.take(limit, now_ns, waiter_id, || id, woken)?;
+        let outcome = self.line.take(now_ns, waiter_id, || id, &mut self.woken)?;
         if let Outcome::Granted(grant) = outcome {
             self.starts.insert(id, (grant.start_ns, permits));
             self.in_order.push(id);
@@ -101,20 +106,20 @@ impl Queued {
     pub(crate) fn gather(&mut self) {
         for id in std::mem::take(&mut self.woken.settled) {
             let (waiter_id, permits) = self.waiter_ids.remove(&id).unwrap();
-            if self.queue.is_due(&waiter_id) {
+            if self.line.is_due(&waiter_id) {
                 // It takes when it comes.
                 self.waiter_ids.insert(id, (waiter_id, permits));
                 self.woken.settled.push(id);
                 continue;
             }
-            match self.queue.collect(&waiter_id) {
+            match self.line.collect(&waiter_id) {
                 Some(Outcome::Granted(grant)) => {
                     self.starts.insert(id, (grant.start_ns, permits));
                     self.in_order.push(id);
                 }
                 other => panic!("{id}: {other:?}"),
             }
-            assert_eq!(self.queue.collect(&waiter_id), None, "only once");
+            assert_eq!(self.line.collect(&waiter_id), None, "only once");
         }
     }
 
@@ -132,11 +137,11 @@ impl Queued {
     ///
     /// Returns the promised start, if there is one that has not come.
     pub(crate) fn promise(&mut self, now_ns: u64, id: u32) -> Option<u64> {
-        let Self { queue, limit, woken, .. } = self;
-        let Some(Ok(Verdict::Granted(grant))) = queue.reserve(limit, now_ns, 1, None, woken) else {
+        let Self { line, woken, .. } = self;
+        let Some(Ok(Verdict::Granted(grant))) = line.reserve(now_ns, 1, None, woken) else {
             return None;
         };
-        let Some(waiter_id) = queue.wait_for_promise(limit, now_ns, now_ns, &grant) else {
+        let Some(waiter_id) = line.wait_for_promise(now_ns, now_ns, &grant) else {
             self.starts.insert(id, (grant.start_ns, 1));
             return None;
         };
@@ -150,7 +155,7 @@ impl Queued {
         id: u32,
         request: Request,
     ) -> Result<(), QueueRejection> {
-        let joined = self.queue.join(&mut self.limit, now_ns, request, || id, &mut self.woken);
+        let joined = self.line.join(now_ns, request, || id, &mut self.woken);
         match joined? {
             Joined::Granted(grant) => {
                 self.starts.insert(id, (grant.start_ns, request.permits));
@@ -167,12 +172,12 @@ impl Queued {
         let Some((waiter_id, _)) = self.waiter_ids.remove(&id) else { return false };
         // Both calls have the same effect where the second one suffices.
         if id.is_multiple_of(2)
-            && let Some(left) = self.queue.leave_from_behind(&waiter_id)
+            && let Some(left) = self.line.leave_from_behind(&waiter_id)
         {
             assert_eq!(left, id);
             return true;
         }
-        let left = self.queue.leave(&mut self.limit, now_ns, &waiter_id, &mut self.woken);
+        let left = self.line.leave(now_ns, &waiter_id, &mut self.woken);
         self.gather();
         matches!(left, Some(LeaveOutcome::InTime(left)) if left == id)
             || left == Some(LeaveOutcome::Untaken)

@@ -22,7 +22,7 @@
 //! # Waiting
 //!
 //! A caller that *reserves* is promised a start at once, and keeps it. A caller that *waits*
-//! joins the one [wait queue](rategate_core::queue) of the limits. No other call overtakes it, it
+//! joins the one [wait queue](rategate_core::line) of the limits. No other call overtakes it, it
 //! moves up when a waiter before it leaves, and new limit numbers apply to it. It can also wait
 //! for permits that only an act returns.
 //!
@@ -159,7 +159,7 @@ use std::num::NonZeroU64;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::debt::Debt;
 use rategate_core::fair::{ClassId, MAX_CLASSES};
-use rategate_core::queue::QueueBounds;
+use rategate_core::line::QueueBounds;
 use rategate_core::shape::Operations;
 use serde::Deserialize;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rategate_core::debt::Debt;
 use rategate_core::error::RateError;
-use rategate_core::queue::{MAX_WAITERS, QueueBounds, WhenFull};
+use rategate_core::line::{MAX_WAITERS, QueueBounds, WhenFull};
 use rategate_core::rate::Rate;
 use rategate_core::shape::{Load, Operations};
 use serde::Deserialize;

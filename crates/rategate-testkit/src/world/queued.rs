@@ -1,7 +1,7 @@
 //! The callers and arrivals of a world that wait in the queue.
 
 use rategate_core::fair::ClassId;
-use rategate_core::queue::{Outcome as Ended, Request};
+use rategate_core::line::{Outcome as Ended, Request};
 use rategate_core::verdict::Grant;
 
 use super::{Event, World};

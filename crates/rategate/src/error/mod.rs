@@ -13,7 +13,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-use rategate_core::queue::QueueRejection;
+use rategate_core::line::QueueRejection;
 use rategate_core::verdict::Refusal;
 
 pub use self::any::{Error, ErrorKind};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use rategate_core::fair::ClassId;
-use rategate_core::queue::{Joined, Request, WaiterId};
+use rategate_core::line::{Joined, Request, WaiterId};
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::Grant;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use rategate_core::queue::WaiterId;
+use rategate_core::line::WaiterId;
 
 use crate::clock::wait::Sleep;
 use crate::clock::{Clock, MonotonicClock};

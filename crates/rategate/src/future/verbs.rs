@@ -17,7 +17,7 @@ use crate::hold::Hold;
 use crate::permit::Permit;
 use crate::stats::LimitStats;
 use crate::status::Status;
-use rategate_core::queue::QueueBounds;
+use rategate_core::line::QueueBounds;
 
 /// Each is the verb of its name of [`Limiter`](crate::Limiter), with its errors.
 ///

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rategate_core::queue::QueueBounds;
+use rategate_core::line::QueueBounds;
 use rategate_core::span::whole_ns;
 
 use super::Limiter;

@@ -5,11 +5,10 @@ use std::sync::OnceLock;
 use rategate_core::debt::Debt;
 use rategate_core::fair::ClassId;
 use rategate_core::holds::{Committed, Hold};
-use rategate_core::ledger::Ledger;
-use rategate_core::queue::Outcome;
+use rategate_core::line::Outcome;
 use rategate_core::verdict::Grant;
 
-use super::{Collected, CriticalSection, State};
+use super::{Collected, CriticalSection};
 
 /// An estimate that a waiter holds from its grant on.
 #[derive(Debug)]
@@ -31,7 +30,7 @@ impl CriticalSection<'_> {
         if let Some(Estimate { ttl_ns, held }) = estimate {
             let end_ns = grant.start_ns.saturating_add(*ttl_ns);
             // A wait ends once.
-            let _ = held.set(self.state.limit.hold_grant(self.now_ns, grant, end_ns));
+            let _ = held.set(self.state.limit_mut().hold_grant(self.now_ns, grant, end_ns));
         }
     }
 
@@ -39,20 +38,6 @@ impl CriticalSection<'_> {
     pub(crate) fn hold_collected(&mut self, collected: &Collected, estimate: Option<&Estimate>) {
         if let Collected::Taken(grant) | Collected::Ended(Outcome::Granted(grant)) = collected {
             self.hold_granted(grant, estimate);
-        }
-    }
-
-    /// Ends the holds whose time is over, to the benefit of all waiters.
-    pub(super) fn end_holds(&mut self) {
-        let now_ns = self.now_ns;
-        if self.state.limit.next_end_ns().is_some_and(|end_ns| end_ns <= now_ns) {
-            // Starts that have come are those of before.
-            if let State { limit, waits: Some(waits) } = &mut *self.state
-                && !waits.queue.takes(limit)
-            {
-                waits.queue.serve(limit, now_ns, self.woken);
-            }
-            self.change(Ledger::end_holds);
         }
     }
 
@@ -65,15 +50,12 @@ impl CriticalSection<'_> {
         debt: Debt,
     ) -> Committed {
         if actual > hold.permits {
-            // The queue records what the class owes, even where other classes come later.
-            self.state.with_queue();
+            // The line records what the class owes, even where other classes come later.
+            self.state.in_line();
         }
-        self.change_with(|limit, queue, now_ns| {
-            let committed = limit.commit(now_ns, hold, actual, debt);
-            if let Some(queue) = queue {
-                queue.settle(class, hold.permits, actual);
-            }
-            committed
-        })
+        self.with(
+            |limit, now_ns| limit.commit(now_ns, hold, actual, debt),
+            |line, now_ns, woken| line.commit(now_ns, class, (hold, actual, debt), woken),
+        )
     }
 }

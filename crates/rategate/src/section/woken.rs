@@ -4,7 +4,7 @@ use std::mem::take;
 use std::sync::Arc;
 use std::task::Waker;
 
-use rategate_core::queue::Wakes;
+use rategate_core::line::Wakes;
 
 use crate::clock::wait::CancelToken;
 use crate::panics::quietly;

@@ -37,7 +37,7 @@ impl Locked {
     pub(super) fn seen(&self, now_ns: u64) -> (u64, u32) {
         match self {
             Self::Grown(state) if state.is_queue_empty() => {
-                (state.limit.remaining(now_ns), state.waiting())
+                (state.limit().remaining(now_ns), state.waiting())
             }
             Self::Grown(state) => (0, state.waiting()),
             // The lock-free form has it.

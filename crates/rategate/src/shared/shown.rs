@@ -62,7 +62,7 @@ impl Debug for PolicyOf<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Locked::Seed(seed) => seed.fmt(f),
-            Locked::Grown(state) => state.limit.fmt_policies(f),
+            Locked::Grown(state) => state.limit().fmt_policies(f),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rategate_core::concurrent::LockFreeVerdict;
 use rategate_core::ledger::Ledger;
-use rategate_core::queue::{Joined, Outcome, Request, WaiterId};
+use rategate_core::line::{Joined, Outcome, Request, WaiterId};
 use rategate_core::verdict::{self, Verdict};
 
 use super::{MAX_SILENCE, Promise, Shared};

@@ -6,8 +6,8 @@ use crate::verdict::{self, Refusal};
 /// The receiver of a queue's wake-ups, which passes them on to the waiters.
 pub trait Wakes<W> {
     /// Reports that a wait has ended or its start has come, so that its
-    /// [outcome](super::Queue::collect) can be collected or its permits
-    /// [taken](super::Queue::take).
+    /// [outcome](super::Line::collect) can be collected or its permits
+    /// [taken](super::Line::take).
     fn settled(&mut self, waiter: W);
 
     /// Passes back the handle of a caller that was refused, only to be dropped where that does no
@@ -20,7 +20,7 @@ pub trait Wakes<W> {
     fn moved(&mut self, waiter: &W);
 
     /// Reports that a waiter is the head of the queue and its start is near: see
-    /// [`rouse`](super::Queue::rouse).
+    /// [`rouse`](super::Line::rouse).
     fn roused(&mut self, _waiter: &W) {}
 }
 
@@ -58,7 +58,7 @@ impl Request {
 
     /// Returns this request for a caller that runs later than it joins.
     ///
-    /// It waits even if it could start at once, and [takes](super::Queue::take) when it runs.
+    /// It waits even if it could start at once, and [takes](super::Line::take) when it runs.
     #[must_use]
     pub const fn provisionally(self) -> Self {
         Self { is_provisional: true, ..self }
@@ -67,7 +67,7 @@ impl Request {
 
 /// The identifier of a waiter slot in the queue.
 ///
-/// Its owner has to [collect](super::Queue::collect) the outcome or [leave](super::Queue::leave).
+/// Its owner has to [collect](super::Line::collect) the outcome or [leave](super::Line::leave).
 #[derive(Debug, PartialEq, Eq)]
 pub struct WaiterId(pub(super) u32);
 

@@ -1,20 +1,12 @@
 //! Booking of starts: which waiter is next, and how its start is booked, withdrawn and granted.
 
 use super::waiter_slab::{NONE, Waiting};
-use super::{Booked, MIN_GRACE_NS, Outcome, Queue, Wakes};
-use crate::ledger::Ledger;
+use super::{Booked, Line, MIN_GRACE_NS, Outcome, Wakes};
 use crate::verdict::Refusal;
 
-impl<W> Queue<W> {
-    pub(super) fn serve_one(
-        &mut self,
-        limit: &mut Ledger,
-        now_ns: u64,
-        wakes: &mut impl Wakes<W>,
-    ) -> bool {
-        if self.forfeit_overdue(limit, now_ns)
-            || (self.booked.is_empty() && self.book_next(limit, wakes))
-        {
+impl<W> Line<W> {
+    pub(super) fn serve_one(&mut self, now_ns: u64, wakes: &mut impl Wakes<W>) -> bool {
+        if self.forfeit_overdue(now_ns) || (self.booked.is_empty() && self.book_next(wakes)) {
             return true;
         }
         match self.booked.front().copied() {
@@ -22,7 +14,7 @@ impl<W> Queue<W> {
                 self.booked.pop_front();
                 self.charge(slot);
                 // A start in the same nanosecond must not look late to the limit.
-                limit.pass_to(grant.start_ns.saturating_sub(1));
+                self.limit.pass_to(grant.start_ns.saturating_sub(1));
                 self.end(slot, Outcome::Granted(grant), wakes);
                 self.undelivered = self.undelivered.saturating_add(1);
                 self.settled_ns = now_ns;
@@ -32,7 +24,7 @@ impl<W> Queue<W> {
                 if let Some(Booked { slot, grant }) = first {
                     self.notify_first(slot, Some(grant.start_ns), wakes);
                 }
-                self.expire_one(limit, now_ns, wakes)
+                self.expire_one(now_ns, wakes)
             }
         }
     }
@@ -41,17 +33,17 @@ impl<W> Queue<W> {
     /// up on it, nor the time by which any wake is late. Returns `true` if it does.
     ///
     /// They are booked anew from `now_ns` on, so what lies too far back is lost to all of them.
-    fn forfeit_overdue(&mut self, limit: &mut Ledger, now_ns: u64) -> bool {
+    fn forfeit_overdue(&mut self, now_ns: u64) -> bool {
         let by_ns = now_ns.saturating_sub(MIN_GRACE_NS);
-        let is_lost = |first: &Booked| limit.forfeits(first.grant.start_ns, by_ns);
+        let is_lost = |first: &Booked| self.limit.forfeits(first.grant.start_ns, by_ns);
         if self.promises_instants || !self.booked.front().is_some_and(is_lost) {
             return false;
         }
         self.ahead = None;
         // None of them has come by the limit's own clock.
-        let known_ns = limit.clamp(0);
-        while self.unbook_last(limit, known_ns) {}
-        limit.pass_to(now_ns);
+        let known_ns = self.limit.clamp(0);
+        while self.unbook_last(known_ns) {}
+        self.limit.pass_to(now_ns);
         true
     }
 
@@ -77,36 +69,17 @@ impl<W> Queue<W> {
         }
     }
 
-    /// Returns the slot of the first waiter, if any waits.
-    pub fn first_slot(&mut self) -> Option<u32> {
-        let slot = self.first_waiting();
-        self.waiter_slab.at(slot).map(|_| slot)
-    }
-
-    /// Wakes the first waiter, if it is a thread, to work out anew how long it waits.
-    pub fn move_first(&mut self, wakes: &mut impl Wakes<W>) {
-        let slot = self.first_waiting();
-        if let Some(waiting) = self.waiter_slab.at(slot) {
-            wakes.moved(&waiting.waiter);
-        }
-    }
-
     /// Ends a wait whose deadline has come.
     ///
     /// Its start has not come, or it would have been granted. So nothing is booked for it that
     /// could have come in time.
-    pub(super) fn expire_one(
-        &mut self,
-        limit: &mut Ledger,
-        now_ns: u64,
-        wakes: &mut impl Wakes<W>,
-    ) -> bool {
+    pub(super) fn expire_one(&mut self, now_ns: u64, wakes: &mut impl Wakes<W>) -> bool {
         let Some(&(deadline_ns, slot)) = self.by_deadline.first() else { return false };
         if deadline_ns > now_ns {
             return false;
         }
         self.end(slot, Outcome::DeadlinePassed, wakes);
-        self.block_starts_before(limit, deadline_ns);
+        self.block_starts_before(deadline_ns);
         true
     }
 
@@ -114,34 +87,34 @@ impl<W> Queue<W> {
     ///
     /// If that waiter was in the way of all others, they may start from now on, and not since
     /// they joined.
-    pub(super) fn block_starts_before(&self, limit: &mut Ledger, now_ns: u64) {
+    pub(super) fn block_starts_before(&mut self, now_ns: u64) {
         if self.booked.is_empty() {
-            limit.pass_to(now_ns);
+            self.limit.pass_to(now_ns);
         }
     }
 
     /// Books the next unknown start, or finds that it will never come.
     ///
     /// Returns `true` if there may be another one to book.
-    pub(super) fn book_next(&mut self, limit: &mut Ledger, wakes: &mut impl Wakes<W>) -> bool {
+    pub(super) fn book_next(&mut self, wakes: &mut impl Wakes<W>) -> bool {
         let slot = self.next_to_book();
         let Some(&Waiting { requested_ns, permits, .. }) = self.waiter_slab.at(slot) else {
             return false;
         };
-        if self.forfeit_overdue(limit, requested_ns) {
+        if self.forfeit_overdue(requested_ns) {
             return true;
         }
         // A start that only guesses the order of classes ends no wait.
         let by_ns = self.deadlines.get(&slot).filter(|_| self.ahead.is_none());
         let too_late = by_ns.is_some_and(|&by_ns| {
-            let opening = limit.opening(limit.clamp(requested_ns), permits);
+            let opening = self.limit.opening(self.limit.clamp(requested_ns), permits);
             opening.is_ok_and(|opening| opening.start_ns > by_ns)
         });
         if too_late {
             self.end(slot, Outcome::DeadlinePassed, wakes);
             return true;
         }
-        let promised = limit.promise(requested_ns, permits);
+        let promised = self.limit.promise(requested_ns, permits);
         match promised {
             Ok(grant) => {
                 self.waiter_slab.set_booked(slot, true);
@@ -194,34 +167,34 @@ impl<W> Queue<W> {
     }
 
     /// Withdraws the starts that only guessed the order of classes.
-    pub(super) fn unbook_ahead(&mut self, limit: &mut Ledger) {
+    pub(super) fn unbook_ahead(&mut self) {
         if self.ahead.take().is_some() {
             // None of them has come by the limit's own clock.
-            let now_ns = limit.clamp(0);
+            let now_ns = self.limit.clamp(0);
             while self.booked.len() > 1 {
-                self.unbook_last(limit, now_ns);
+                self.unbook_last(now_ns);
             }
         }
     }
 
     /// Withdraws the last booked start.
-    pub(super) fn unbook_last(&mut self, limit: &mut Ledger, now_ns: u64) -> bool {
+    pub(super) fn unbook_last(&mut self, now_ns: u64) -> bool {
         let Some(Booked { slot, grant }) = self.booked.pop_back() else { return false };
-        limit.cancel(now_ns, grant.ticket);
+        self.limit.cancel(now_ns, grant.ticket);
         self.waiter_slab.set_booked(slot, false);
         true
     }
 
     /// Withdraws a waiter's start, if it is booked. Those behind it will be booked anew.
-    pub(super) fn unbook_from(&mut self, limit: &mut Ledger, now_ns: u64, slot: u32) {
-        self.unbook_ahead(limit);
+    pub(super) fn unbook_from(&mut self, now_ns: u64, slot: u32) {
+        self.unbook_ahead();
         let is_at = |booked: Option<&Booked>| booked.is_some_and(|booked| booked.slot == slot);
         if is_at(self.booked.back()) {
-            self.unbook_last(limit, now_ns);
+            self.unbook_last(now_ns);
         } else {
             let keep = usize::from(!is_at(self.booked.front()));
             while self.booked.len() > keep {
-                self.unbook_last(limit, now_ns);
+                self.unbook_last(now_ns);
             }
         }
     }

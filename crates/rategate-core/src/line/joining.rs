@@ -3,24 +3,22 @@
 use core::num::NonZeroU64;
 
 use super::waiter_slab::NONE;
-use super::{Joined, Outcome, Queue, QueueRejection, Request, WaiterId, Wakes, WhenFull};
+use super::{Joined, Line, Outcome, QueueRejection, Request, WaiterId, Wakes, WhenFull};
 use crate::fair::ClassId;
-use crate::ledger::Ledger;
 use crate::verdict::Refusal;
 
-impl<W> Queue<W> {
+impl<W> Line<W> {
     /// Returns `true` if the limit would grant a new caller at once.
     ///
     /// Returns an error if it never will, or not in time.
     pub(super) fn can_start_now(
         &self,
-        limit: &Ledger,
         now_ns: u64,
         permits: NonZeroU64,
         max_wait_ns: Option<u64>,
     ) -> Result<bool, QueueRejection> {
         // Behind all waiters, as far as their starts are known.
-        let limit = self.forecast.as_ref().map_or(limit, |forecast| &forecast.limit);
+        let limit = self.forecast.as_ref().map_or(&self.limit, |forecast| &forecast.limit);
         let opening = match limit.opening(now_ns, permits) {
             Err(Refusal::Held) => return Ok(false),
             Err(Refusal::BeyondClock { wait_ns }) if max_wait_ns.is_some() => Err(wait_ns),
@@ -50,7 +48,6 @@ impl<W> Queue<W> {
     /// Returns its waiter if it is in time.
     pub(super) fn check_in_class_order(
         &mut self,
-        limit: &mut Ledger,
         now_ns: u64,
         Request { permits, max_wait_ns, class, .. }: Request,
         rejection: QueueRejection,
@@ -69,9 +66,9 @@ impl<W> Queue<W> {
             return Err(QueueRejection::Full);
         }
         let slot = self.waiter_slab.enqueue(class, waiter(), now_ns, permits);
-        let start_ns = self.due_ns(limit, &WaiterId(slot), wakes);
+        let start_ns = self.due_ns(&WaiterId(slot), wakes);
         let wait_ns = start_ns.map_or(0, |start_ns| start_ns.saturating_sub(now_ns));
-        self.unbook_slot(limit, now_ns, slot);
+        self.unbook_slot(now_ns, slot);
         let waiter = self.free(slot).ok_or(rejection)?;
         if wait_ns <= max_wait_ns {
             return Ok(waiter);
@@ -82,7 +79,6 @@ impl<W> Queue<W> {
 
     pub(super) fn enqueue(
         &mut self,
-        limit: &mut Ledger,
         now_ns: u64,
         permits: NonZeroU64,
         Request { max_wait_ns, class, .. }: Request,
@@ -96,12 +92,12 @@ impl<W> Queue<W> {
             self.by_deadline.insert((deadline_ns, slot));
         }
         let needs_start = max_wait_ns.is_some() && !self.has_classes();
-        if self.takes(limit) {
+        if self.takes() {
             if needs_start && !self.booked.is_empty() {
-                self.forecast_all(limit, wakes);
+                self.forecast_all(wakes);
             }
         } else if self.booked.is_empty() || needs_start {
-            self.book_next(limit, wakes);
+            self.book_next(wakes);
         }
         Joined::Waits(WaiterId(slot))
     }
@@ -109,7 +105,6 @@ impl<W> Queue<W> {
     /// Evicts waiters until a caller that has to wait fits, or refuses the caller.
     pub(super) fn ensure_capacity(
         &mut self,
-        limit: &mut Ledger,
         now_ns: u64,
         class: ClassId,
         permits: NonZeroU64,
@@ -120,18 +115,18 @@ impl<W> Queue<W> {
                 return Err(QueueRejection::Full);
             }
             let newest = self.waiter_slab.class_queue(class).last;
-            self.unbook_slot(limit, now_ns, newest);
+            self.unbook_slot(now_ns, newest);
             self.end(newest, Outcome::Evicted, wakes);
         }
         Ok(())
     }
 
     /// Withdraws the start booked for a waiter that is about to leave the queue.
-    pub(super) fn unbook_slot(&mut self, limit: &mut Ledger, now_ns: u64, slot: u32) {
-        if self.takes(limit) {
+    pub(super) fn unbook_slot(&mut self, now_ns: u64, slot: u32) {
+        if self.takes() {
             self.note_leaving(slot);
         } else {
-            self.unbook_from(limit, now_ns, slot);
+            self.unbook_from(now_ns, slot);
         }
     }
 

@@ -1,8 +1,8 @@
-//! A wait queue before a limit: first come, first granted.
+//! A limit and the callers that wait for it: first come, first granted.
 //!
-//! A queue stands before a [`Ledger`] and keeps its waiters in order of joining, each with its
-//! permits and joining time. It neither reads a clock nor wakes threads: its owner passes the
-//! time and performs the wake-ups that it reports.
+//! A line has a [`Ledger`] and its waiters, in order of joining, each with its permits and joining
+//! time. Whoever decides while callers wait does so here. A line neither reads a clock nor wakes
+//! threads: its owner passes the time and performs the wake-ups that it reports.
 //!
 //! ```text
 //!   granted  |  booked: their starts are known   |  queued
@@ -26,11 +26,11 @@
 //!   (docs/theory.md, section 2.8). The next waiter stays next. A grant made at once, while no
 //!   caller waits, is charged to no class.
 //! * **Real starts.** A waiter whose start has come has a provisional grant and
-//!   [takes](Queue::take) its permits when it runs. That instant decides what it books, so real
+//!   [takes](Line::take) its permits when it runs. That instant decides what it books, so real
 //!   starts obey the limit's bound. A waiter that does not take within the [grace
-//!   period](Queue::set_grace) loses its provisional grant to those behind, and is at the head of
+//!   period](Line::set_grace) loses its provisional grant to those behind, and is at the head of
 //!   the queue when it comes. On a limit that promises instants, or [where
-//!   requested](Queue::set_promises_instants), it is granted its promised start instead. Serving
+//!   requested](Line::set_promises_instants), it is granted its promised start instead. Serving
 //!   late then delays callers, not the schedule. Where a schedule itself bounds what late callers
 //!   may catch up on, a waiter served more than that and 10 ms late is booked anew, as a new caller.
 //! * **Nothing lost.** A waiter that leaves frees everything that was set aside for it, and those
@@ -53,7 +53,7 @@
 //! ```
 //! use rategate_core::gcra::Gcra;
 //! use rategate_core::ledger::Ledger;
-//! use rategate_core::queue::{QueueBounds, Joined, Outcome, Queue, Request, Wakes};
+//! use rategate_core::line::{Joined, Line, Outcome, QueueBounds, Request, Wakes};
 //!
 //! /// Waiters are names, and waking appends them to a list.
 //! #[derive(Default)]
@@ -65,21 +65,19 @@
 //!     fn moved(&mut self, _name: &&'static str) {}
 //! }
 //!
-//! let mut limit = Ledger::new(Gcra::per_second(1), 0);
-//! let (mut queue, mut woken) = (Queue::new(QueueBounds::default()), Woken::default());
-//! let mut join = |now_ns, name| {
-//!     queue.join(&mut limit, now_ns, Request::of(1), || name, &mut woken)
-//! };
+//! let limit = Ledger::new(Gcra::per_second(1), 0);
+//! let (mut line, mut woken) = (Line::new(limit, QueueBounds::default()), Woken::default());
+//! let mut join = |now_ns, name| line.join(now_ns, Request::of(1), || name, &mut woken);
 //! assert!(matches!(join(0, "a"), Ok(Joined::Granted(_))));
 //! let Ok(Joined::Waits(b)) = join(0, "b") else { unreachable!() };
 //! let Ok(Joined::Waits(c)) = join(5, "c") else { unreachable!() };
 //!
-//! assert_eq!(queue.next_ns(), Some(1_000_000_000));
-//! queue.leave(&mut limit, 10, &b, &mut woken);
-//! queue.serve(&mut limit, 1_000_000_000, &mut woken);
+//! assert_eq!(line.next_ns(None), Some(1_000_000_000));
+//! line.leave(10, &b, &mut woken);
+//! line.serve(1_000_000_000, &mut woken);
 //! assert_eq!(woken.0, ["c"]);
 //! // It wakes late; its start is the instant at which it takes.
-//! let took = queue.take(&mut limit, 1_000_300_000, &c, || "c", &mut woken);
+//! let took = line.take(1_000_300_000, &c, || "c", &mut woken);
 //! let Some(Outcome::Granted(grant)) = took else { unreachable!() };
 //! assert_eq!((grant.promised_ns, grant.start_ns), (1_000_000_000, 1_000_300_000));
 //! # Ok::<(), Box<dyn core::error::Error>>(())
@@ -88,7 +86,9 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use core::num::NonZeroU64;
 
+use crate::debt::Debt;
 use crate::fair::{ClassId, Rounds, TooManyClasses};
+use crate::holds::{Committed, Hold};
 use crate::ledger::Ledger;
 use crate::verdict;
 
@@ -111,9 +111,10 @@ mod taking;
 mod types;
 mod waiter_slab;
 
-/// The waiters for a limit's permits, in order of joining, with a handle to wake each.
+/// A limit and the waiters for its permits, in order of joining, with a handle to wake each.
 #[derive(Debug)]
-pub struct Queue<W> {
+pub struct Line<W> {
+    limit: Ledger,
     waiter_slab: WaiterSlab<W>,
     /// The booked starts, in order: in the limit, or in a forecast where waiters take.
     booked: VecDeque<Booked>,
@@ -143,6 +144,8 @@ pub struct Queue<W> {
     /// The number of grants not yet collected, and the time of the last one.
     undelivered: u32,
     settled_ns: u64,
+    /// The first waiter, and the next end of a hold that it knows.
+    known_end: Option<(u32, u64)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -151,14 +154,15 @@ struct Booked {
     grant: verdict::Grant,
 }
 
-impl<W> Queue<W> {
-    /// Returns an empty queue with one class, of weight 1.
+impl<W> Line<W> {
+    /// Returns a line of a limit without waiters, with one class, of weight 1.
     #[must_use]
-    pub fn new(bounds: QueueBounds) -> Self {
+    pub fn new(limit: Ledger, bounds: QueueBounds) -> Self {
         let mut rounds = Rounds::new();
         // The first class always fits.
         let _ = rounds.add_class(NonZeroU64::MIN);
         Self {
+            limit,
             waiter_slab: WaiterSlab::new(),
             booked: VecDeque::new(),
             rounds,
@@ -177,15 +181,39 @@ impl<W> Queue<W> {
             grace: Grace::default(),
             undelivered: 0,
             settled_ns: 0,
+            known_end: None,
         }
+    }
+
+    /// Returns the limit as it is.
+    #[must_use]
+    pub const fn limit(&self) -> &Ledger {
+        &self.limit
+    }
+
+    /// Returns the limit, for what moves no start: to hold a grant that has started, to seal and
+    /// open a lock-free form. All else is a [change](Self::change).
+    pub const fn limit_mut(&mut self) -> &mut Ledger {
+        &mut self.limit
+    }
+
+    /// Returns the limit without its waiters.
+    #[must_use]
+    pub fn into_limit(self) -> Ledger {
+        self.limit
     }
 
     /// Sets whether waiters start at the instants that they were promised, whatever the policy.
     ///
     /// If so, the rate is kept and real starts obey `C(W + d)`, where `d` is the largest
-    /// lateness. Call this after [`unbook`](Self::unbook), like a change of the limit.
-    pub const fn set_promises_instants(&mut self, promises_instants: bool) {
-        self.promises_instants = promises_instants;
+    /// lateness.
+    pub fn set_promises_instants(
+        &mut self,
+        now_ns: u64,
+        promises_instants: bool,
+        wakes: &mut impl Wakes<W>,
+    ) {
+        self.change_with(now_ns, wakes, |line, _| line.promises_instants = promises_instants);
     }
 
     /// Sets how long a waiter whose start has come may leave its permits untaken.
@@ -199,26 +227,110 @@ impl<W> Queue<W> {
     /// Adds a class of callers with its own queue.
     ///
     /// While several classes have waiters, each is granted permits in proportion to its weight.
-    /// Call this after [`unbook`](Self::unbook), like a change of the limit.
     ///
     /// # Errors
     ///
     /// [`TooManyClasses`].
-    pub fn add_class(&mut self, weight: NonZeroU64) -> Result<ClassId, TooManyClasses> {
-        let class = self.rounds.add_class(weight)?;
-        self.waiter_slab.add_class_queue();
-        Ok(class)
+    pub fn add_class(
+        &mut self,
+        now_ns: u64,
+        weight: NonZeroU64,
+        wakes: &mut impl Wakes<W>,
+    ) -> Result<ClassId, TooManyClasses> {
+        self.change_with(now_ns, wakes, |line, _| {
+            let class = line.rounds.add_class(weight)?;
+            line.waiter_slab.add_class_queue();
+            Ok(class)
+        })
     }
 
-    /// Corrects what a class was charged for a grant, once the true cost is known.
+    /// Ends a hold of a caller of this class, which turned out to cost `actual` permits.
     ///
-    /// A class without waiters can only be charged more. The correction may change which class is
-    /// next, so this goes with a change of the limit: after [`unbook`](Self::unbook), and before
-    /// the queue is served again.
-    pub fn settle(&mut self, class: ClassId, charged: u64, actual: u64) {
+    /// The class is charged what it cost, or credited: but one without waiters can only be charged
+    /// more.
+    pub fn commit(
+        &mut self,
+        now_ns: u64,
+        class: ClassId,
+        (hold, actual, debt): (Hold, u64, Debt),
+        wakes: &mut impl Wakes<W>,
+    ) -> Committed {
+        self.change_with(now_ns, wakes, |line, now_ns| {
+            let committed = line.limit.commit(now_ns, hold, actual, debt);
+            line.settle_class(class, hold.permits, actual);
+            committed
+        })
+    }
+
+    /// Corrects what a class was charged for a grant, once the true cost is known, as
+    /// [`commit`](Self::commit) does.
+    pub fn settle(
+        &mut self,
+        now_ns: u64,
+        class: ClassId,
+        (charged, actual): (u64, u64),
+        wakes: &mut impl Wakes<W>,
+    ) {
+        self.change_with(now_ns, wakes, |line, _| line.settle_class(class, charged, actual));
+    }
+
+    fn settle_class(&mut self, class: ClassId, charged: u64, actual: u64) {
         if actual > charged || self.waiter_slab.class_queue(class).waiting > 0 {
             self.rounds.settle(class, charged, actual);
         }
+    }
+
+    /// Changes the limit, or credits it. All waiters are booked anew afterwards, so those that
+    /// have to wait longer or start now do.
+    ///
+    /// The line must have been [served](Self::serve) at `now_ns`.
+    pub fn change<T>(
+        &mut self,
+        now_ns: u64,
+        wakes: &mut impl Wakes<W>,
+        change: impl FnOnce(&mut Ledger, u64) -> T,
+    ) -> T {
+        self.change_with(now_ns, wakes, |line, now_ns| change(&mut line.limit, now_ns))
+    }
+
+    fn change_with<T>(
+        &mut self,
+        now_ns: u64,
+        wakes: &mut impl Wakes<W>,
+        change: impl FnOnce(&mut Self, u64) -> T,
+    ) -> T {
+        self.unbook(now_ns);
+        let changed = change(self, now_ns);
+        self.serve_waiters(now_ns, wakes);
+        changed
+    }
+
+    /// Ends the holds whose time is over, to the benefit of all waiters.
+    fn end_holds(&mut self, now_ns: u64, wakes: &mut impl Wakes<W>) {
+        let now_ns = self.limit.clamp(now_ns);
+        if self.limit.next_end_ns().is_some_and(|end_ns| end_ns <= now_ns) {
+            // Starts that have come are those of before.
+            if !self.takes() {
+                self.serve_waiters(now_ns, wakes);
+            }
+            self.change(now_ns, wakes, Ledger::end_holds);
+        }
+    }
+
+    /// Tells the first waiter, if it does not know, which hold ends next: it has to serve the line
+    /// then.
+    pub fn announce_end(&mut self, wakes: &mut impl Wakes<W>) {
+        let end_ns = self.limit.next_end_ns();
+        let slot = self.first_waiting();
+        let first = self.waiter_slab.at(slot);
+        let next = first.and_then(|waiting| Some((&waiting.waiter, (slot, end_ns?))));
+        let known = next.map(|(_, known)| known);
+        if self.known_end != known
+            && let Some((waiter, _)) = next
+        {
+            wakes.moved(waiter);
+        }
+        self.known_end = known;
     }
 
     /// Replaces the bounds, for callers that join from now on.
@@ -252,33 +364,26 @@ impl<W> Queue<W> {
         self.undelivered > 0 && now_ns < self.settled_ns.saturating_add(self.grace.ns())
     }
 
-    /// Returns when to [serve](Self::serve) next: the first start or deadline.
+    /// Returns when to [serve](Self::serve) next: the first start, deadline, or end of a hold. The
+    /// head may be [roused](Self::rouse) some time before its start.
     ///
     /// `None` if that depends on an act of a caller.
     #[must_use]
-    pub fn next_ns(&self) -> Option<u64> {
-        self.next_ns_with(None)
-    }
-
-    /// Returns when to serve next where the head is [roused](Self::rouse) some time before its
-    /// start.
-    #[must_use]
-    pub fn next_ns_with(&self, rousing: Option<Rousing>) -> Option<u64> {
+    pub fn next_ns(&self, rousing: Option<Rousing>) -> Option<u64> {
         let booked = self.booked.front().filter(|_| self.forecast.is_none());
         let start_ns = booked.map(|booked| booked.grant.start_ns);
         let head_ns = self.head.and_then(|head| head.serve_ns(rousing));
         let withdrawal_ns = self.withdrawal_ns().filter(|_| !self.is_empty());
         let deadline_ns = self.by_deadline.first().map(|&(deadline_ns, _)| deadline_ns);
-        [start_ns, head_ns, withdrawal_ns, deadline_ns].into_iter().flatten().min()
+        let end_ns = self.limit.next_end_ns().filter(|_| !self.is_empty());
+        [start_ns, head_ns, withdrawal_ns, deadline_ns, end_ns].into_iter().flatten().min()
     }
 
     /// Returns `true` if a new caller can only be added at the end of the queue, which has a free
     /// slot.
     ///
-    /// That takes other waiters, a single class and a request without a deadline. For such a
-    /// caller the queue need not be served before it [joins](Self::join).
-    #[must_use]
-    pub fn can_only_enqueue(&self, request: Request) -> bool {
+    /// That takes other waiters, a single class and a request without a deadline.
+    fn can_only_enqueue(&self, request: Request) -> bool {
         let Request { permits, max_wait_ns, class, .. } = request;
         let is_last = max_wait_ns.is_none() && !self.has_classes();
         is_last && !self.is_empty() && self.has_capacity(class, permits)
@@ -286,91 +391,100 @@ impl<W> Queue<W> {
 
     /// Grants a request now, or gives the caller a slot in the queue.
     ///
-    /// The queue must have been [served](Self::serve) at `now_ns`.
+    /// Waiters are [served](Self::serve) first, unless the caller can only be added behind them:
+    /// their own threads or a timer do that.
     ///
     /// # Errors
     ///
     /// [`QueueRejection`]. Nothing is taken in that case.
     pub fn join(
         &mut self,
-        limit: &mut Ledger,
         now_ns: u64,
         request: Request,
         waiter: impl FnOnce() -> W,
         wakes: &mut impl Wakes<W>,
     ) -> Result<Joined, QueueRejection> {
-        let now_ns = limit.clamp(now_ns);
+        self.end_holds(now_ns, wakes);
+        if !self.can_only_enqueue(request) {
+            self.serve_waiters(now_ns, wakes);
+        }
+        let now_ns = self.limit.clamp(now_ns);
         let Request { permits, max_wait_ns, .. } = request;
         let Some(permits) = NonZeroU64::new(permits) else {
             // No waiter is in the way of a request for nothing.
             return Ok(Joined::Granted(Ledger::nothing(now_ns)));
         };
         if max_wait_ns.is_some() {
-            self.book_all(limit, wakes);
+            self.book_all(wakes);
         }
         let was_empty = self.is_empty();
         if was_empty {
             self.drop_forecast();
         }
-        let joined = match self.can_start_now(limit, now_ns, permits, max_wait_ns) {
+        let joined = match self.can_start_now(now_ns, permits, max_wait_ns) {
             Ok(true) if self.is_idle(now_ns) && !request.is_provisional => {
-                let promised = limit.promise(now_ns, permits);
+                let promised = self.limit.promise(now_ns, permits);
                 return promised.map(Joined::Granted).map_err(QueueRejection::Refused);
             }
             Ok(starts_now) => {
                 // It only passes through the queue, whose bounds are for callers that wait in it.
                 if !(starts_now && was_empty && self.waiter_slab.has_free()) {
-                    self.ensure_capacity(limit, now_ns, request.class, permits, wakes)?;
+                    self.ensure_capacity(now_ns, request.class, permits, wakes)?;
                 }
-                self.enqueue(limit, now_ns, permits, request, waiter, wakes)
+                self.enqueue(now_ns, permits, request, waiter, wakes)
             }
             Err(rejection) => {
                 // Before any waiter is evicted for it.
                 let waiter =
-                    self.check_in_class_order(limit, now_ns, request, rejection, waiter, wakes)?;
-                self.ensure_capacity(limit, now_ns, request.class, permits, wakes)?;
-                self.enqueue(limit, now_ns, permits, request, || waiter, wakes)
+                    self.check_in_class_order(now_ns, request, rejection, waiter, wakes)?;
+                self.ensure_capacity(now_ns, request.class, permits, wakes)?;
+                self.enqueue(now_ns, permits, request, || waiter, wakes)
             }
         };
         // The evicted waiter may have been the first.
-        let is_first = was_empty || (self.head.is_none() && self.takes(limit));
+        let is_first = was_empty || (self.head.is_none() && self.takes());
         if is_first {
             // Works out the next start. It may have come, behind grants not yet delivered.
-            self.serve(limit, now_ns, wakes);
+            self.serve_waiters(now_ns, wakes);
         }
         Ok(joined)
     }
 
-    /// Starts all waiters whose starts have come by `now_ns`, in order.
+    /// Ends the holds whose time is over, and starts all waiters whose starts have come by `now_ns`,
+    /// in order.
     ///
     /// Each may [take](Self::take) its permits, or is granted them at its own start. Ends the
     /// waits whose deadlines have come. Then works out the start of the new head.
-    pub fn serve(&mut self, limit: &mut Ledger, now_ns: u64, wakes: &mut impl Wakes<W>) {
-        self.serve_some(limit, now_ns, usize::MAX, wakes);
-        // The order among classes is not known as long as others may join.
-        if self.is_changed && !self.deadlines.is_empty() && !self.has_classes() {
-            self.book_all(limit, wakes);
-        }
-        self.is_changed = false;
+    pub fn serve(&mut self, now_ns: u64, wakes: &mut impl Wakes<W>) {
+        self.end_holds(now_ns, wakes);
+        self.serve_waiters(now_ns, wakes);
     }
 
     /// Serves as [`serve`](Self::serve) does, for at most `max` starts. Returns `true` if more
     /// may remain.
-    pub fn serve_some(
-        &mut self,
-        limit: &mut Ledger,
-        now_ns: u64,
-        max: usize,
-        wakes: &mut impl Wakes<W>,
-    ) -> bool {
-        let now_ns = limit.clamp(now_ns);
-        if self.takes(limit) {
-            return self.serve_taking(limit, now_ns, max, wakes);
+    pub fn serve_some(&mut self, now_ns: u64, max: usize, wakes: &mut impl Wakes<W>) -> bool {
+        self.end_holds(now_ns, wakes);
+        self.serve_some_waiters(now_ns, max, wakes)
+    }
+
+    fn serve_waiters(&mut self, now_ns: u64, wakes: &mut impl Wakes<W>) {
+        self.serve_some_waiters(now_ns, usize::MAX, wakes);
+        // The order among classes is not known as long as others may join.
+        if self.is_changed && !self.deadlines.is_empty() && !self.has_classes() {
+            self.book_all(wakes);
         }
-        self.unbook_ahead(limit);
+        self.is_changed = false;
+    }
+
+    fn serve_some_waiters(&mut self, now_ns: u64, max: usize, wakes: &mut impl Wakes<W>) -> bool {
+        let now_ns = self.limit.clamp(now_ns);
+        if self.takes() {
+            return self.serve_taking(now_ns, max, wakes);
+        }
+        self.unbook_ahead();
         // They may have become due before the limit became one that promises instants.
-        self.withdraw_overdue(limit, now_ns);
-        (0..max).all(|_| self.serve_one(limit, now_ns, wakes))
+        self.withdraw_overdue(now_ns);
+        (0..max).all(|_| self.serve_one(now_ns, wakes))
     }
 
     /// Returns the outcome of a wait, once.
@@ -401,7 +515,6 @@ impl<W> Queue<W> {
     /// [served](Self::serve) at `now_ns`.
     pub fn leave(
         &mut self,
-        limit: &mut Ledger,
         now_ns: u64,
         waiter_id: &WaiterId,
         wakes: &mut impl Wakes<W>,
@@ -409,17 +522,17 @@ impl<W> Queue<W> {
         if let Some(outcome) = self.collect(waiter_id) {
             return Some(LeaveOutcome::Settled(outcome));
         }
-        if self.leave_due(limit, now_ns, waiter_id.0) {
-            self.serve(limit, now_ns, wakes);
+        if self.leave_due(now_ns, waiter_id.0) {
+            self.serve_waiters(now_ns, wakes);
             return Some(LeaveOutcome::Untaken);
         }
-        self.unbook_slot(limit, now_ns, waiter_id.0);
+        self.unbook_slot(now_ns, waiter_id.0);
         self.remove_deadline(waiter_id.0);
         let waiter = self.free(waiter_id.0)?;
-        if !self.takes(limit) {
-            self.block_starts_before(limit, now_ns);
+        if !self.takes() {
+            self.block_starts_before(now_ns);
         }
-        self.serve(limit, now_ns, wakes);
+        self.serve_waiters(now_ns, wakes);
         Some(LeaveOutcome::InTime(waiter))
     }
 
@@ -444,8 +557,8 @@ impl<W> Queue<W> {
     /// foretells.
     ///
     /// That is so while a waiter waits for such an act. Books all other waiters.
-    pub fn is_held(&mut self, limit: &mut Ledger, wakes: &mut impl Wakes<W>) -> bool {
-        self.book_all(limit, wakes);
+    fn is_held(&mut self, wakes: &mut impl Wakes<W>) -> bool {
+        self.book_all(wakes);
         self.has_unbooked()
     }
 
@@ -456,25 +569,20 @@ impl<W> Queue<W> {
     /// waits that turn out to be in vain, which may include this one.
     ///
     /// Where waiters take, it is the earliest possible instant; those before may come late.
-    pub fn due_ns(
-        &mut self,
-        limit: &mut Ledger,
-        waiter_id: &WaiterId,
-        wakes: &mut impl Wakes<W>,
-    ) -> Option<u64> {
+    pub fn due_ns(&mut self, waiter_id: &WaiterId, wakes: &mut impl Wakes<W>) -> Option<u64> {
         if let Some((due, _)) = self.waiter_slab.due(waiter_id.0) {
             return Some(due.promised_ns);
         }
-        let takes = self.takes(limit);
+        let takes = self.takes();
         let was_head = self.head.is_some_and(|head| head.slot == waiter_id.0);
         if !takes || !was_head {
-            self.book_all(limit, wakes);
+            self.book_all(wakes);
         }
         self.waiter_slab.at(waiter_id.0)?;
         // Waiters before it may have turned out to wait in vain.
         let head = self.head.filter(|_| takes);
-        let booked_ns = |queue: &Self| {
-            let ours = queue.booked.iter().rfind(|booked| booked.slot == waiter_id.0);
+        let booked_ns = |line: &Self| {
+            let ours = line.booked.iter().rfind(|booked| booked.slot == waiter_id.0);
             ours.map(|booked| booked.grant.start_ns)
         };
         let start_ns = match head {
@@ -500,42 +608,39 @@ impl<W> Queue<W> {
     /// Books all waiters, as far as their starts can be known.
     ///
     /// The next decision of the limit then comes behind them: [`behind_all`](Self::behind_all).
-    pub fn book_all(&mut self, limit: &mut Ledger, wakes: &mut impl Wakes<W>) {
-        if self.takes(limit) {
+    pub fn book_all(&mut self, wakes: &mut impl Wakes<W>) {
+        if self.takes() {
             if self.ahead.is_some() {
                 self.drop_forecast();
             }
             if !self.is_empty() {
-                self.forecast_all(limit, wakes);
+                self.forecast_all(wakes);
             }
             if self.head.is_none() && !self.is_empty() {
                 // The first turned out to wait in vain.
-                self.serve_taking(limit, limit.clamp(0), usize::MAX, wakes);
+                self.serve_taking(self.limit.clamp(0), usize::MAX, wakes);
             }
             return;
         }
-        self.unbook_ahead(limit);
-        while self.book_next(limit, wakes) {}
+        self.unbook_ahead();
+        while self.book_next(wakes) {}
     }
 
-    /// Withdraws all booked starts.
-    ///
-    /// Call this before the limit is changed, or is credited permits, at `now_ns`, at which the
-    /// queue must have been served. Afterwards the queue has to be [served](Self::serve) again.
-    pub fn unbook(&mut self, limit: &mut Ledger, now_ns: u64) {
+    /// Withdraws all booked starts, before the limit changes at `now_ns`.
+    fn unbook(&mut self, now_ns: u64) {
         self.is_changed = true;
-        if self.takes(limit) {
+        if self.takes() {
             self.drop_forecast();
             self.head = None;
         } else {
-            while self.unbook_last(limit, now_ns) {}
+            while self.unbook_last(now_ns) {}
         }
     }
 
     /// Ends all waits.
-    pub fn close(&mut self, limit: &mut Ledger, now_ns: u64, wakes: &mut impl Wakes<W>) {
-        self.unbook(limit, now_ns);
-        self.close_due(limit, now_ns);
+    pub fn close(&mut self, now_ns: u64, wakes: &mut impl Wakes<W>) {
+        self.unbook(now_ns);
+        self.close_due(now_ns);
         while let Some(slot) = self.waiter_slab.any_waiter() {
             self.end(slot, Outcome::Closed, wakes);
         }

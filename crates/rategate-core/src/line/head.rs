@@ -10,7 +10,7 @@
 //! limit that makes up for no lateness, the rate loses that time. So its owner may have the head
 //! roused before its start: it runs, waits for the instant by itself, and takes.
 
-use super::{Queue, WaiterId, Wakes};
+use super::{Line, WaiterId, Wakes};
 
 /// The delay of a start up to which a roused head is not roused again.
 const SLIGHTLY_NS: u64 = 10_000;
@@ -55,7 +55,7 @@ impl Head {
     }
 }
 
-impl<W> Queue<W> {
+impl<W> Line<W> {
     /// Wakes the head of the queue by [`Wakes::roused`] if its start is `by_ns` or before.
     ///
     /// This happens once for each start. The waiter then runs when its start comes, and takes

@@ -5,9 +5,10 @@
 //! forecast stale until it is made anew. While waiters come late, that happens once per so many
 //! starts that it costs O(1) for each.
 
+use core::mem::swap;
 use core::num::NonZeroU64;
 
-use super::{Queue, Wakes};
+use super::{Line, Wakes};
 use crate::error::ExceedsCapacity;
 use crate::ledger::Ledger;
 use crate::verdict::{Denial, Grant, Verdict};
@@ -26,9 +27,9 @@ pub(super) struct Forecast {
     reported: u32,
 }
 
-impl<W> Queue<W> {
+impl<W> Line<W> {
     /// Forecasts the starts of all waiters, as far as they can be known.
-    pub(super) fn forecast_all(&mut self, limit: &Ledger, wakes: &mut impl Wakes<W>) {
+    pub(super) fn forecast_all(&mut self, wakes: &mut impl Wakes<W>) {
         if self.forecast.as_ref().is_some_and(|forecast| {
             forecast.is_stale
                 && (forecast.reported <= FEW || forecast.settled >= forecast.reported.div_ceil(8))
@@ -37,7 +38,7 @@ impl<W> Queue<W> {
         }
         let waiting = self.waiter_slab.waiting;
         let mut forecast = self.forecast.take().unwrap_or_else(|| {
-            let limit = limit.forecast(limit.clamp(0));
+            let limit = self.limit.forecast(self.limit.clamp(0));
             Forecast { limit, is_stale: false, settled: 0, reported: 0 }
         });
         if let Some(start_ns) = self.head.and_then(|head| head.start_ns)
@@ -46,7 +47,10 @@ impl<W> Queue<W> {
             forecast.limit.not_before(start_ns);
         }
         forecast.reported = forecast.reported.max(waiting);
-        while self.book_next(&mut forecast.limit, wakes) {}
+        // Bookings go to the forecast.
+        swap(&mut self.limit, &mut forecast.limit);
+        while self.book_next(wakes) {}
+        swap(&mut self.limit, &mut forecast.limit);
         self.forecast = Some(forecast);
     }
 
@@ -73,16 +77,15 @@ impl<W> Queue<W> {
     /// waits for an act that no clock foretells.
     pub fn behind_all<T>(
         &mut self,
-        limit: &mut Ledger,
         now_ns: u64,
         wakes: &mut impl Wakes<W>,
         decide: impl FnOnce(&mut Ledger, u64) -> T,
     ) -> Option<T> {
-        if self.waiter_slab.waiting > 0 && self.is_held(limit, wakes) {
+        if self.waiter_slab.waiting > 0 && self.is_held(wakes) {
             return None;
         }
-        if self.waiter_slab.waiting == 0 || !self.takes(limit) {
-            return Some(decide(limit, now_ns));
+        if self.waiter_slab.waiting == 0 || !self.takes() {
+            return Some(decide(&mut self.limit, now_ns));
         }
         let head_ns = self.head.and_then(|head| head.start_ns);
         let forecast = self.forecast.as_mut()?;
@@ -90,6 +93,30 @@ impl<W> Queue<W> {
             forecast.limit.not_before(head_ns);
         }
         Some(decide(&mut forecast.limit, now_ns))
+    }
+
+    /// Decides about `permits` as [`behind_all`](Self::behind_all) does.
+    ///
+    /// # Errors
+    ///
+    /// Those of `decide`. A request for more permits than could ever pass is an error even behind
+    /// waiters.
+    pub fn decide<T, E: From<ExceedsCapacity>>(
+        &mut self,
+        now_ns: u64,
+        permits: u64,
+        wakes: &mut impl Wakes<W>,
+        decide: impl FnOnce(&mut Ledger, u64) -> Result<T, E>,
+    ) -> Result<Option<T>, E> {
+        if permits == 0 {
+            // Nothing is taken, so no waiter is overtaken.
+            return decide(&mut self.limit, now_ns).map(Some);
+        }
+        if let Some(decided) = self.behind_all(now_ns, wakes, decide) {
+            return decided.map(Some);
+        }
+        self.limit.peek(now_ns, permits)?;
+        Ok(None)
     }
 
     /// Promises `permits` the first start behind all waiters, as [`Ledger::reserve`] does.
@@ -101,20 +128,19 @@ impl<W> Queue<W> {
     /// Those of [`Ledger::reserve`].
     pub fn reserve(
         &mut self,
-        limit: &mut Ledger,
         now_ns: u64,
         permits: u64,
         max_wait_ns: Option<u64>,
         wakes: &mut impl Wakes<W>,
     ) -> Option<Result<Verdict, ExceedsCapacity>> {
-        let is_apart = self.takes(limit) && !(self.due.is_empty() && self.waiter_slab.waiting == 0);
+        let is_apart = self.takes() && !(self.due.is_empty() && self.waiter_slab.waiting == 0);
         // A promise is kept, so it has to come behind all waiters as they are now and allow for
         // their lateness. Those that do not fit before it start behind it.
         if self.forecast.as_ref().is_some_and(|forecast| forecast.is_stale) {
             self.drop_forecast();
         }
         let margin_ns = if is_apart { self.grace.margin_ns() } else { 0 };
-        let reserved = self.behind_all(limit, now_ns, wakes, |limit, now_ns| {
+        let reserved = self.behind_all(now_ns, wakes, |limit, now_ns| {
             if !is_apart {
                 return limit.reserve(now_ns, permits, max_wait_ns);
             }
@@ -129,21 +155,23 @@ impl<W> Queue<W> {
         let Some(some) = NonZeroU64::new(permits).filter(|_| is_apart) else {
             return Some(reserved);
         };
-        let is_at_once = grant.start_ns <= limit.clamp(now_ns);
+        let is_at_once = grant.start_ns <= self.limit.clamp(now_ns);
         let margin_ns = if is_at_once { 0 } else { margin_ns };
         let from_ns = grant.start_ns.saturating_add(margin_ns);
-        let opening =
-            limit.opening_before_promises(now_ns.saturating_add(margin_ns), from_ns, some).ok()?;
+        let opening = self
+            .limit
+            .opening_before_promises(now_ns.saturating_add(margin_ns), from_ns, some)
+            .ok()?;
         let start_ns = opening.start_ns;
         // By the forecast it was in time.
         let late_ns = start_ns
-            .saturating_sub(limit.clamp(now_ns))
+            .saturating_sub(self.limit.clamp(now_ns))
             .checked_sub(max_wait_ns.unwrap_or(u64::MAX));
         if let Some(retry_after_ns) = late_ns.and_then(NonZeroU64::new) {
             let retry_after_ns = Some(retry_after_ns);
             return Some(Ok(Verdict::Denied(Denial { retry_after_ns })));
         }
-        let ticket = limit.book_before_promises(now_ns, start_ns, some);
+        let ticket = self.limit.book_before_promises(now_ns, start_ns, some);
         if let Some(forecast) = &mut self.forecast {
             forecast.limit.book_before_promises(now_ns, start_ns, some);
         }

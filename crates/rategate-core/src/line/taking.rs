@@ -15,16 +15,15 @@ use core::num::NonZeroU64;
 
 use super::head::Head;
 use super::waiter_slab::{Due, NONE, Waiting};
-use super::{Outcome, Queue, WaiterId, Wakes};
+use super::{Line, Outcome, WaiterId, Wakes};
 use crate::fair::ClassId;
-use crate::ledger::Ledger;
 use crate::verdict::{Grant, Refusal, Ticket};
 
-impl<W> Queue<W> {
+impl<W> Line<W> {
     /// Returns `true` if waiters take, instead of being granted an instant.
     #[must_use]
-    pub fn takes(&self, limit: &Ledger) -> bool {
-        !self.promises_instants && !limit.keeps_schedule()
+    pub fn takes(&self) -> bool {
+        !self.promises_instants && !self.limit.keeps_schedule()
     }
 
     /// Takes the permits of a waiter whose start has come, deciding at `now_ns`.
@@ -33,10 +32,22 @@ impl<W> Queue<W> {
     /// waiter that has to keep waiting, because it came too late, is woken by the handle from
     /// `waiter`.
     ///
-    /// The queue has to be [served](Self::serve) before and afterwards.
+    /// The line has to be [served](Self::serve) before.
     pub fn take(
         &mut self,
-        limit: &mut Ledger,
+        now_ns: u64,
+        waiter_id: &WaiterId,
+        waiter: impl FnMut() -> W,
+        wakes: &mut impl Wakes<W>,
+    ) -> Option<Outcome> {
+        let outcome = self.end_or_take(now_ns, waiter_id, waiter, wakes);
+        // The permits taken may have been held for longer than they need to be now.
+        self.serve_waiters(now_ns, wakes);
+        outcome
+    }
+
+    fn end_or_take(
+        &mut self,
         now_ns: u64,
         waiter_id: &WaiterId,
         mut waiter: impl FnMut() -> W,
@@ -45,18 +56,18 @@ impl<W> Queue<W> {
         if let Some(outcome) = self.collect(waiter_id) {
             return Some(outcome);
         }
-        let now_ns = limit.clamp(now_ns);
+        let now_ns = self.limit.clamp(now_ns);
         let (due, is_withdrawn) = self.waiter_slab.due(waiter_id.0)?;
         if self.is_closed {
-            self.leave_due(limit, now_ns, waiter_id.0);
+            self.leave_due(now_ns, waiter_id.0);
             return Some(Outcome::Closed);
         }
         if is_withdrawn {
             self.grace.record_withdrawal(now_ns.saturating_sub(due.woken_ns));
-            self.rejoin(limit, now_ns, waiter_id.0, &due, waiter());
-            self.serve(limit, now_ns, wakes);
+            self.rejoin(now_ns, waiter_id.0, &due, waiter());
+            self.serve_waiters(now_ns, wakes);
             if let Some((due, _)) = self.waiter_slab.due(waiter_id.0) {
-                return self.take_due(limit, now_ns, waiter_id.0, &due, waiter);
+                return self.take_due(now_ns, waiter_id.0, &due, waiter);
             }
             // The limit promises instants by now, or the deadline has passed.
             return self.collect(waiter_id);
@@ -64,7 +75,7 @@ impl<W> Queue<W> {
         if due.promised_ns > now_ns {
             return None;
         }
-        self.take_due(limit, now_ns, waiter_id.0, &due, waiter)
+        self.take_due(now_ns, waiter_id.0, &due, waiter)
     }
 
     /// Returns `true` if a waiter may take its permits.
@@ -75,16 +86,15 @@ impl<W> Queue<W> {
 
     fn take_due(
         &mut self,
-        limit: &mut Ledger,
         now_ns: u64,
         slot: u32,
         due: &Due,
         waiter: impl FnOnce() -> W,
     ) -> Option<Outcome> {
-        limit.pass_to(now_ns);
-        self.release_hold(limit, now_ns, slot, due);
+        self.limit.pass_to(now_ns);
+        self.release_hold(now_ns, slot, due);
         if let Some(grant) =
-            limit.take(now_ns, due.requested_ns, due.promised_ns, due.permits, due.ticket)
+            self.limit.take(now_ns, due.requested_ns, due.promised_ns, due.permits, due.ticket)
         {
             self.grace.record_lateness(now_ns.saturating_sub(due.woken_ns));
             self.note_start(due.promised_ns, now_ns);
@@ -93,7 +103,7 @@ impl<W> Queue<W> {
         }
         // A promise to another caller, or a change of the limit, is in the way.
         self.grace.record_lateness(now_ns.saturating_sub(due.woken_ns));
-        self.rejoin(limit, now_ns, slot, due, waiter());
+        self.rejoin(now_ns, slot, due, waiter());
         None
     }
 
@@ -102,17 +112,16 @@ impl<W> Queue<W> {
     /// Returns `None` if it has started, or was cancelled.
     pub fn wait_for_promise(
         &mut self,
-        limit: &mut Ledger,
         now_ns: u64,
         requested_ns: u64,
         grant: &Grant,
     ) -> Option<WaiterId> {
         let permits = NonZeroU64::new(grant.permits)?;
         let start_ns = grant.start_ns;
-        if !self.takes(limit) || !self.waiter_slab.has_free() {
+        if !self.takes() || !self.waiter_slab.has_free() {
             return None;
         }
-        if !limit.hold_promise(now_ns, grant.ticket) {
+        if !self.limit.hold_promise(now_ns, grant.ticket) {
             return None;
         }
         let slot = self.waiter_slab.add_due(Due {
@@ -134,20 +143,19 @@ impl<W> Queue<W> {
     /// Returns `true` if more may remain.
     pub(super) fn serve_taking(
         &mut self,
-        limit: &mut Ledger,
         now_ns: u64,
         max: usize,
         wakes: &mut impl Wakes<W>,
     ) -> bool {
-        limit.pass_to(now_ns);
+        self.limit.pass_to(now_ns);
         if self.ahead.is_some() {
             self.drop_forecast();
         }
-        self.withdraw_overdue(limit, now_ns);
-        (0..max).all(|_| self.serve_head(limit, now_ns, wakes))
+        self.withdraw_overdue(now_ns);
+        (0..max).all(|_| self.serve_head(now_ns, wakes))
     }
 
-    fn serve_head(&mut self, limit: &mut Ledger, now_ns: u64, wakes: &mut impl Wakes<W>) -> bool {
+    fn serve_head(&mut self, now_ns: u64, wakes: &mut impl Wakes<W>) -> bool {
         let slot = self.first_waiting();
         let before = self.head.filter(|head| head.slot == slot);
         if let Some(head) = before
@@ -161,7 +169,7 @@ impl<W> Queue<W> {
             self.drop_forecast();
             return false;
         };
-        let start_ns = match limit.opening(now_ns, permits) {
+        let start_ns = match self.limit.opening(now_ns, permits) {
             Ok(opening) => Some(opening.start_ns),
             Err(Refusal::Held) => None,
             Err(refusal) => {
@@ -175,7 +183,7 @@ impl<W> Queue<W> {
             let forecast = self.booked.front().filter(|first| first.slot == slot);
             let forecast = forecast.map(|first| first.grant.start_ns);
             let promised_ns = known.or(forecast).unwrap_or(now_ns).min(now_ns);
-            self.make_due(limit, now_ns, slot, promised_ns, wakes);
+            self.make_due(now_ns, slot, promised_ns, wakes);
             return true;
         }
         // An unknown start is replaced by the next withdrawal: neither may have been reported to
@@ -197,14 +205,7 @@ impl<W> Queue<W> {
         true
     }
 
-    fn make_due(
-        &mut self,
-        limit: &mut Ledger,
-        now_ns: u64,
-        slot: u32,
-        promised_ns: u64,
-        wakes: &mut impl Wakes<W>,
-    ) {
+    fn make_due(&mut self, now_ns: u64, slot: u32, promised_ns: u64, wakes: &mut impl Wakes<W>) {
         let Some(waiting) = self.waiter_slab.at(slot) else { return };
         let (requested_ns, permits, class) =
             (waiting.requested_ns, waiting.permits, waiting.class());
@@ -225,7 +226,7 @@ impl<W> Queue<W> {
         if let Some(forecast) = &mut self.forecast {
             forecast.settled = forecast.settled.saturating_add(1);
         }
-        limit.hold(permits);
+        self.limit.hold(permits);
         let (woken_ns, ticket) = (now_ns, None);
         let due = Due { requested_ns, permits, class, promised_ns, woken_ns, deadline_ns, ticket };
         if let Some(waiter) = self.waiter_slab.make_due(slot, due) {
@@ -243,13 +244,13 @@ impl<W> Queue<W> {
     }
 
     /// Withdraws the provisional grants of waiters that have not taken in time.
-    pub(super) fn withdraw_overdue(&mut self, limit: &mut Ledger, now_ns: u64) {
+    pub(super) fn withdraw_overdue(&mut self, now_ns: u64) {
         while let Some(&slot) = self.due.front() {
             let Some((due, _)) = self.waiter_slab.due(slot) else { break };
             if due.woken_ns.saturating_add(self.grace.ns()) > now_ns {
                 break;
             }
-            self.release_hold(limit, now_ns, slot, &due);
+            self.release_hold(now_ns, slot, &due);
             self.waiter_slab.withdraw(slot);
             self.drop_forecast();
         }
@@ -262,12 +263,12 @@ impl<W> Queue<W> {
     }
 
     /// Frees what a due waiter reserves: its permits, or its promise before the start.
-    fn release_hold(&mut self, limit: &mut Ledger, now_ns: u64, slot: u32, due: &Due) {
+    fn release_hold(&mut self, now_ns: u64, slot: u32, due: &Due) {
         let Some(index) = self.due.iter().position(|&known| known == slot) else { return };
         self.due.remove(index);
-        let is_promise = |ticket: Ticket| limit.cancel(now_ns, ticket);
+        let is_promise = |ticket: Ticket| self.limit.cancel(now_ns, ticket);
         if !due.ticket.is_some_and(is_promise) {
-            limit.release_hold(due.permits);
+            self.limit.release_hold(due.permits);
         }
         self.mark_head_stale();
     }
@@ -282,16 +283,16 @@ impl<W> Queue<W> {
     /// Credits a class for permits that its waiter has not taken.
     fn credit_class(&mut self, due: &Due) {
         if self.has_classes() && due.ticket.is_none() {
-            self.settle(due.class, due.permits.get(), 0);
+            self.settle_class(due.class, due.permits.get(), 0);
         }
     }
 
     /// Returns a waiter to the head of the queue, behind those that came too late before it.
-    fn rejoin(&mut self, limit: &mut Ledger, now_ns: u64, slot: u32, due: &Due, waiter: W) {
-        if self.takes(limit) {
+    fn rejoin(&mut self, now_ns: u64, slot: u32, due: &Due, waiter: W) {
+        if self.takes() {
             self.drop_forecast();
         } else {
-            while self.unbook_last(limit, now_ns) {}
+            while self.unbook_last(now_ns) {}
         }
         let of_class =
             |known: &&u32| self.waiter_slab.at(**known).is_some_and(|at| at.class() == due.class);
@@ -309,9 +310,9 @@ impl<W> Queue<W> {
     /// Frees the slot of a waiter that is due, or whose grant was withdrawn.
     ///
     /// Returns `true` if there was one.
-    pub(super) fn leave_due(&mut self, limit: &mut Ledger, now_ns: u64, slot: u32) -> bool {
+    pub(super) fn leave_due(&mut self, now_ns: u64, slot: u32) -> bool {
         let Some((due, _)) = self.waiter_slab.due(slot) else { return false };
-        self.release_hold(limit, now_ns, slot, &due);
+        self.release_hold(now_ns, slot, &due);
         self.credit_class(&due);
         self.waiter_slab.free_due(slot);
         self.drop_forecast();
@@ -319,10 +320,10 @@ impl<W> Queue<W> {
     }
 
     /// Ends all due waits. Their permits are free again.
-    pub(super) fn close_due(&mut self, limit: &mut Ledger, now_ns: u64) {
+    pub(super) fn close_due(&mut self, now_ns: u64) {
         while let Some(&slot) = self.due.front() {
             let Some((due, _)) = self.waiter_slab.due(slot) else { break };
-            self.release_hold(limit, now_ns, slot, &due);
+            self.release_hold(now_ns, slot, &due);
             self.waiter_slab.end_due(slot, Outcome::Closed);
         }
         self.is_closed = true;
