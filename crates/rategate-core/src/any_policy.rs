@@ -335,16 +335,8 @@ impl Member {
         of_member!(self, (policy, state) => policy.max_in_flight(state, now_ns))
     }
 
-    pub(crate) fn release(&mut self, now_ns: u64, permits: u64) -> bool {
-        of_member!(self, (policy, state) => policy.release(state, now_ns, permits))
-    }
-
-    pub(crate) fn release_with_outcome(&mut self, ended: Ended) -> bool {
-        of_member!(self, (policy, state) => policy.release_with_outcome(state, ended))
-    }
-
-    pub(crate) fn abort(&mut self, now_ns: u64, permits: u64) -> bool {
-        of_member!(self, (policy, state) => policy.abort(state, now_ns, permits))
+    pub(crate) fn end(&mut self, ended: Ended) -> bool {
+        of_member!(self, (policy, state) => policy.end(state, ended))
     }
 
     /// Writes the state.

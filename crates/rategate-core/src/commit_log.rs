@@ -60,9 +60,8 @@ use core::num::NonZeroU64;
 use core::time::Duration;
 
 use crate::error::{LimitError, or_panic};
-use crate::policy::{Policy, Taken};
+use crate::policy::{Ended, Ending, Policy, Taken};
 use crate::portable::{Portable, Reader, WordsError, Writer, tag};
-use crate::refund::Refund;
 use crate::span::checked;
 use crate::span::exact_ns;
 use crate::verdict::{Opening, Refusal, on_clock};
@@ -262,36 +261,21 @@ impl Policy for CommitLog {
         old.expire_before(state, now_ns);
     }
 
-    /// Frees the held slots: an operation that provably had no effect never held them. Do not
-    /// release it as well.
-    fn refund(&self, state: &mut State, refund: Refund) -> u64 {
-        let permits = refund.permits.min(state.held);
-        state.held = state.held.saturating_sub(permits);
-        permits
-    }
-
-    /// Frees slots that have not committed. Those that have committed cool in any case.
-    fn credit(&self, state: &mut State, _now_ns: u64, permits: u64) -> u64 {
-        let back = permits.min(state.held);
-        state.held = state.held.saturating_sub(back);
-        back
-    }
-
     fn counts_in_flight(&self) -> bool {
         true
     }
 
-    fn release(&self, state: &mut State, now_ns: u64, permits: u64) -> bool {
-        let committed = permits.min(state.held);
-        state.held = state.held.saturating_sub(committed);
-        if committed > 0 {
-            state.cool(now_ns, committed);
-        }
-        true
+    fn in_flight(&self, state: &State) -> u64 {
+        state.held
     }
 
-    fn abort(&self, state: &mut State, _now_ns: u64, permits: u64) -> bool {
+    /// Commits slots, which cool from now on, or frees them if their operations had no effect.
+    fn end(&self, state: &mut State, ended: Ended) -> bool {
+        let permits = ended.permits.min(state.held);
         state.held = state.held.saturating_sub(permits);
+        if permits > 0 && ended.how != Ending::Aborted {
+            state.cool(ended.now_ns, permits);
+        }
         true
     }
 }

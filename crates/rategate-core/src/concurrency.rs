@@ -35,9 +35,8 @@
 use core::num::NonZeroU64;
 
 use crate::error::{LimitError, or_panic};
-use crate::policy::{Policy, Taken};
+use crate::policy::{Ended, Policy, Taken};
 use crate::portable::{Portable, Reader, WordsError, Writer, tag};
-use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal};
 
 /// A limit of at most `permits` operations in flight.
@@ -119,20 +118,6 @@ impl Policy for Concurrency {
 
     fn rebase(&self, _state: &mut State, _old: &Self, _now_ns: u64) {}
 
-    /// Ends an operation that never was in flight: do not release it as well.
-    fn refund(&self, state: &mut State, refund: Refund) -> u64 {
-        let permits = refund.permits.min(state.in_flight);
-        state.in_flight = state.in_flight.saturating_sub(permits);
-        permits
-    }
-
-    /// Takes permits back like a [refund](Policy::refund).
-    fn credit(&self, state: &mut State, _now_ns: u64, permits: u64) -> u64 {
-        let back = permits.min(state.in_flight);
-        state.in_flight = state.in_flight.saturating_sub(back);
-        back
-    }
-
     fn counts_in_flight(&self) -> bool {
         true
     }
@@ -145,13 +130,9 @@ impl Policy for Concurrency {
         state.in_flight
     }
 
-    fn release(&self, state: &mut State, _now_ns: u64, permits: u64) -> bool {
-        state.in_flight = state.in_flight.saturating_sub(permits);
+    fn end(&self, state: &mut State, ended: Ended) -> bool {
+        state.in_flight = state.in_flight.saturating_sub(ended.permits);
         true
-    }
-
-    fn abort(&self, state: &mut State, now_ns: u64, permits: u64) -> bool {
-        self.release(state, now_ns, permits)
     }
 }
 

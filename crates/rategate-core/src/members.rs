@@ -201,19 +201,9 @@ impl Members {
         }
     }
 
-    pub(crate) fn release(&mut self, now_ns: u64, permits: u64) -> bool {
+    pub(crate) fn end(&mut self, ended: Ended) -> bool {
         let members = self.as_mut_slice().iter_mut();
-        members.fold(false, |counts, member| member.release(now_ns, permits) | counts)
-    }
-
-    pub(crate) fn release_with_outcome(&mut self, ended: Ended) -> bool {
-        let members = self.as_mut_slice().iter_mut();
-        members.fold(false, |counts, member| member.release_with_outcome(ended) | counts)
-    }
-
-    pub(crate) fn abort(&mut self, now_ns: u64, permits: u64) -> bool {
-        let members = self.as_mut_slice().iter_mut();
-        members.fold(false, |counts, member| member.abort(now_ns, permits) | counts)
+        members.fold(false, |counts, member| member.end(ended) | counts)
     }
 
     pub(crate) fn refill(&mut self, now_ns: u64, permits: u64) -> bool {

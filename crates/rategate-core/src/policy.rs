@@ -128,8 +128,10 @@ pub trait Policy: Clone + Debug + PartialEq {
     /// Takes back permits of a started grant, as many as leave the state at least as full as if
     /// they had never been taken. Returns how many. A refund of that many permits or fewer would
     /// have taken back all of them.
-    fn refund(&self, _state: &mut Self::State, _refund: Refund) -> u64 {
-        0
+    ///
+    /// The default is that of a limit on operations in flight: a grant has moved nothing else.
+    fn refund(&self, state: &mut Self::State, refund: Refund) -> u64 {
+        self.credit(state, refund.now_ns, refund.permits)
     }
 
     /// Returns `true` if the policy is a token bucket, at whatever rate.
@@ -155,9 +157,11 @@ pub trait Policy: Clone + Debug + PartialEq {
     /// and no more.
     ///
     /// A log drops its newest permits first: every window that ends after them includes this
-    /// instant too.
-    fn credit(&self, _state: &mut Self::State, _now_ns: u64, _permits: u64) -> u64 {
-        0
+    /// instant too. By default operations in flight are aborted: do not end them as well.
+    fn credit(&self, state: &mut Self::State, now_ns: u64, permits: u64) -> u64 {
+        let permits = permits.min(self.in_flight(state));
+        self.end(state, Ended { now_ns, permits, how: Ending::Aborted });
+        permits
     }
 
     /// Books permits that have been used already, whether they fit or not; see
@@ -180,8 +184,8 @@ pub trait Policy: Clone + Debug + PartialEq {
         Some(from_ns)
     }
 
-    /// Returns `true` if the policy counts operations in flight, so that
-    /// [`release`](Self::release) and [`abort`](Self::abort) change something.
+    /// Returns `true` if the policy counts operations in flight, so that their
+    /// [end](Self::end) changes something.
     fn counts_in_flight(&self) -> bool {
         false
     }
@@ -196,28 +200,14 @@ pub trait Policy: Clone + Debug + PartialEq {
         None
     }
 
-    /// Records that operations have ended at `now_ns`. Returns `true` if the policy counts
-    /// operations in flight. More permits than are in flight count as those in flight.
-    fn release(&self, _state: &mut Self::State, _now_ns: u64, _permits: u64) -> bool {
-        false
-    }
-
-    /// Returns `true` if the limit moves by the [outcomes](Self::release_with_outcome) of
-    /// operations.
+    /// Returns `true` if the limit moves by the [outcomes](Ending::Of) of operations.
     fn follows_outcomes(&self) -> bool {
         false
     }
 
-    /// Records that operations of one grant have ended in some way, from which a limit may
-    /// [follow](crate::adaptive) what its server bears. Returns `true` if the policy
-    /// counts operations in flight or [follows outcomes](Self::follows_outcomes).
-    fn release_with_outcome(&self, state: &mut Self::State, ended: Ended) -> bool {
-        self.release(state, ended.now_ns, ended.permits)
-    }
-
-    /// Cancels operations in flight that provably had no effect and never will. Returns `true` if
-    /// the policy counts operations in flight.
-    fn abort(&self, _state: &mut Self::State, _now_ns: u64, _permits: u64) -> bool {
+    /// Records that operations have ended. Returns `true` if the policy counts operations in
+    /// flight, or follows this end. More permits than are in flight count as those in flight.
+    fn end(&self, _state: &mut Self::State, _ended: Ended) -> bool {
         false
     }
 }
@@ -238,17 +228,32 @@ pub struct Held {
     pub permits: NonZeroU64,
 }
 
-/// Operations of one grant that have ended.
+/// Operations that have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// The instant at which they started.
-    pub start_ns: u64,
     /// The instant at which they ended.
     pub now_ns: u64,
     /// The number of their permits.
     pub permits: u64,
     /// The way in which they ended.
-    pub outcome: Outcome,
+    pub how: Ending,
+}
+
+/// The way in which operations end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// They may have had their effect.
+    Released,
+    /// They provably had no effect and never will. Operations that failed or were cut short may
+    /// have had theirs all the same.
+    Aborted,
+    /// They are of one grant, and a limit may [follow](crate::adaptive) what its server bears.
+    Of {
+        /// The instant at which they started.
+        start_ns: u64,
+        /// What the end says of the server.
+        outcome: Outcome,
+    },
 }
 
 /// A grant as a policy records it.

@@ -10,6 +10,7 @@ use rategate_core::adaptive::{
 };
 use rategate_core::error::LimitError;
 use rategate_core::ledger::Ledger;
+use rategate_core::policy::Ending;
 use rategate_core::portable::RestoreContext;
 use rategate_core::saved::RestoreTarget;
 use rategate_core::saved::{numbers_of, save_state};
@@ -233,7 +234,7 @@ fn fill(limit: &mut Ledger, now_ns: u64, latency_ns: u64, outcome: Outcome) {
         grants.push(grant);
     }
     for grant in &grants {
-        limit.release_with_outcome(now_ns + latency_ns, grant.start_ns, 1, outcome);
+        limit.end(now_ns + latency_ns, 1, Ending::Of { start_ns: grant.start_ns, outcome });
     }
 }
 

@@ -8,6 +8,7 @@ use rategate_core::debt::Debt;
 use rategate_core::error::LimitError;
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
+use rategate_core::policy::Ending;
 use rategate_core::portable::RestoreContext;
 use rategate_core::rate::Rate;
 use rategate_core::saved::restore;
@@ -51,7 +52,7 @@ impl Plain {
 }
 
 fn ended(limit: &mut Ledger, now_ns: u64, grant: &Grant, outcome: Outcome) {
-    assert!(limit.release_with_outcome(now_ns, grant.start_ns, grant.permits, outcome));
+    assert!(limit.end(now_ns, grant.permits, Ending::Of { start_ns: grant.start_ns, outcome }));
 }
 
 fn outcome(random: &mut Rng) -> Outcome {
@@ -196,7 +197,7 @@ fn hostile_samples_stay_under_the_ceiling() {
             let answers = limits.each_mut().map(|limit| match (what, &newest) {
                 (0 | 1, Some(_)) => {
                     let permits = if what == 0 { u64::MAX } else { 1 };
-                    limit.release_with_outcome(now_ns, lie, permits, outcome);
+                    limit.end(now_ns, permits, Ending::Of { start_ns: lie, outcome });
                     None
                 }
                 (2, _) => granted(limit.reserve(now_ns, 1, Some(promised))),

@@ -8,6 +8,7 @@ use fastrand::Rng;
 use rategate_core::adaptive::{AdaptiveRate, Outcome};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
+use rategate_core::policy::Ending;
 use rategate_core::rate::Rate;
 use rategate_core::verdict::{Grant, Verdict};
 
@@ -50,7 +51,11 @@ impl World {
             if !is_call {
                 let (_, grant, outcome) = self.calls[which];
                 let client = usize::try_from(self.calls[which].0).unwrap();
-                self.clients[client].release_with_outcome(now_ns, grant.start_ns, 1, outcome);
+                self.clients[client].end(
+                    now_ns,
+                    1,
+                    Ending::Of { start_ns: grant.start_ns, outcome },
+                );
                 continue;
             }
             match self.clients[which].try_acquire(now_ns, 1).unwrap() {

@@ -8,6 +8,7 @@ use rategate_core::concurrency::Concurrency;
 use rategate_core::error::{ExceedsCapacity, LimitError};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
+use rategate_core::policy::Ending;
 use rategate_core::portable::RestoreContext;
 use rategate_core::saved::restore;
 use rategate_core::verdict::{Grant, Verdict};
@@ -111,11 +112,10 @@ fn a_limit_that_follows_measurements_stays_within_its_bounds() {
                         1 => Outcome::Ignored,
                         _ => Outcome::Served,
                     };
-                    assert!(limit.release_with_outcome(
+                    assert!(limit.end(
                         now_ns,
-                        grant.start_ns,
                         grant.permits,
-                        outcome
+                        Ending::Of { start_ns: grant.start_ns, outcome }
                     ));
                 }
                 51..=53 if !open.is_empty() => {
@@ -165,7 +165,7 @@ fn busy(limit: &mut Ledger, from_ns: u64, until_ns: u64) -> u64 {
         }
         now_ns += 10_000_000;
         for grant in open {
-            limit.release_with_outcome(now_ns, grant.start_ns, 1, Outcome::Served);
+            limit.end(now_ns, 1, Ending::Of { start_ns: grant.start_ns, outcome: Outcome::Served });
         }
     }
     now_ns

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rategate_core::adaptive::Outcome as Ending;
+use rategate_core::adaptive::Outcome as Outcomes;
 use rategate_core::all_of::AllOf;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::debt::{Charged, Debt};
@@ -13,6 +13,7 @@ use rategate_core::ledger::Ledger;
 use rategate_core::line::{
     Joined, LeaveOutcome, Line, Outcome, QueueBounds, QueueRejection, Request, WaiterId, Wakes,
 };
+use rategate_core::policy::Ending;
 use rategate_core::verdict::{Denial, Grant, Ticket, Verdict};
 
 use crate::scenario::Class;
@@ -167,9 +168,10 @@ impl QueuedLimits {
     }
 
     /// Ends the operations of a grant in some way.
-    pub(crate) fn release_with_outcome(&mut self, now_ns: u64, grant: &Grant, ending: Ending) {
+    pub(crate) fn release_with_outcome(&mut self, now_ns: u64, grant: &Grant, outcome: Outcomes) {
         self.change(now_ns, |limits| {
-            limits.release_with_outcome(now_ns, grant.start_ns, grant.permits, ending)
+            let how = Ending::Of { start_ns: grant.start_ns, outcome };
+            limits.end(now_ns, grant.permits, how)
         });
     }
 

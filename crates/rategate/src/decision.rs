@@ -3,6 +3,8 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use rategate_core::adaptive::Outcome;
+use rategate_core::policy::Ending;
 use rategate_core::span::whole_ns;
 use rategate_core::verdict;
 
@@ -89,6 +91,11 @@ pub struct Grant {
 }
 
 impl Grant {
+    /// Returns the end of its operations.
+    pub(crate) fn ending(&self, outcome: Outcome) -> Ending {
+        Ending::Of { start_ns: whole_ns(self.released_at()), outcome }
+    }
+
     /// Returns the release instant: when the caller really passed.
     ///
     /// For a caller that waited, it is the reading at which it took its permits, which is what

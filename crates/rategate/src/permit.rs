@@ -1,5 +1,6 @@
 //! Permits of an operation in flight, whose drop, on any thread, ends the operation.
 
+use rategate_core::policy::Ending;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -213,7 +214,7 @@ impl<C: Clock> Permit<C> {
     fn end(mut self, outcome: Outcome) {
         let permits = std::mem::take(&mut self.permits);
         // A closed limiter needs nothing back.
-        let _ = self.shared.release_with_outcome(&self.grant, permits, outcome);
+        let _ = self.shared.end(permits, self.grant.ending(outcome));
     }
 
     /// Returns the grant, and leaves the end of the operation to the caller.
@@ -237,14 +238,14 @@ impl<C: Clock> Permit<C> {
     pub fn abort(mut self) {
         let permits = std::mem::take(&mut self.permits);
         // A closed limiter needs nothing back.
-        let _ = self.shared.abort(permits);
+        let _ = self.shared.end(permits, Ending::Aborted);
     }
 }
 
 impl<C: Clock> Drop for Permit<C> {
     fn drop(&mut self) {
         if self.permits > 0 {
-            let _ = self.shared.release(self.permits);
+            let _ = self.shared.end(self.permits, Ending::Released);
         }
     }
 }

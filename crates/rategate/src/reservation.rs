@@ -1,5 +1,6 @@
 //! Reservations: promised starts that are waited for, kept or cancelled.
 
+use rategate_core::policy::Ending;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -110,7 +111,7 @@ impl<C: Clock> Reservation<C> {
         self.shared.cancel(&self.promise) || {
             let permits = self.promise.grant.permits;
             // A closed limiter needs nothing back.
-            let _ = self.shared.release(permits);
+            let _ = self.shared.end(permits, Ending::Released);
             false
         }
     }

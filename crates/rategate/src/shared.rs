@@ -6,11 +6,11 @@
 //! and puts it back if it fits. While callers wait the state stays out, so that no try overtakes
 //! them. A limit without a lock-free state denies single permits at a gate, once it is used up.
 
+use rategate_core::policy::Ending;
 use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-use rategate_core::adaptive::Outcome;
 use rategate_core::all_of::AllOf;
 use rategate_core::concurrent::{BatchVerdict, LockFreeVerdict, PermitBatch};
 use rategate_core::debt::{Charged, Debt};
@@ -19,7 +19,6 @@ use rategate_core::error::LimitError;
 use rategate_core::holds::Hold;
 use rategate_core::ledger::Ledger;
 use rategate_core::share::Share;
-use rategate_core::span::whole_ns;
 use rategate_core::verdict::{self, Verdict};
 
 use self::locked::Locked;
@@ -417,27 +416,19 @@ impl<C: Clock> Shared<C> {
         self.section(|section| section.decide_behind_all(permits, decide))?
     }
 
-    /// Ends operations in flight. Returns `true` if the limit counts any.
-    pub(crate) fn release(&self, permits: u64) -> Result<bool, Closed> {
-        self.section_in_flight(|section| {
-            section.change(|limit, now_ns| limit.release(now_ns, permits))
-        })
-    }
-
-    /// Ends operations of a grant in some way. Returns `true` if that changes anything.
-    pub(crate) fn release_with_outcome(
-        &self,
-        grant: &Grant,
-        permits: u64,
-        outcome: Outcome,
-    ) -> Result<bool, Closed> {
-        let start_ns = whole_ns(grant.released_at());
-        let follows = |limit: &Ledger| limit.counts_in_flight() || limit.follows_outcomes();
-        self.section_if(follows, |section| {
-            section.change(|limit, now_ns| {
-                limit.release_with_outcome(now_ns, start_ns, permits, outcome)
-            })
-        })
+    /// Ends operations in some way. Returns `true` if the limit counts those in flight, or follows
+    /// this end. Other limits are left alone.
+    pub(crate) fn end(&self, permits: u64, how: Ending) -> Result<bool, Closed> {
+        let mut locked = self.lock_open()?;
+        let limit = locked.state().limit();
+        let follows = matches!(how, Ending::Of { .. }) && limit.follows_outcomes();
+        if !follows && !limit.counts_in_flight() {
+            return Ok(false);
+        }
+        Ok(self.run_section(locked, |section| {
+            section.serve();
+            section.change(|limit, now_ns| limit.end(now_ns, permits, how))
+        }))
     }
 
     /// Returns the instant at which the limit counts a grant.
@@ -454,38 +445,6 @@ impl<C: Clock> Shared<C> {
     /// Returns the maximum number of permits in flight, if the limit has one.
     pub(crate) fn max_in_flight(&self) -> Result<Option<u64>, Closed> {
         self.section(|section| section.change(|limit, now_ns| limit.max_in_flight(now_ns)))
-    }
-
-    /// Aborts operations in flight that had no effect. Returns `true` if the limit counts any.
-    pub(crate) fn abort(&self, permits: u64) -> Result<bool, Closed> {
-        self.section_in_flight(|section| {
-            section.change(|limit, now_ns| limit.abort(now_ns, permits))
-        })
-    }
-
-    /// Runs `act` under the lock of a limit that counts operations in flight, and not for other
-    /// limits.
-    fn section_in_flight(
-        &self,
-        act: impl FnOnce(&mut CriticalSection<'_>) -> bool,
-    ) -> Result<bool, Closed> {
-        self.section_if(Ledger::counts_in_flight, act)
-    }
-
-    /// Runs `act` under the lock of a limit that something is true of, and not for other limits.
-    fn section_if(
-        &self,
-        is_so: impl FnOnce(&Ledger) -> bool,
-        act: impl FnOnce(&mut CriticalSection<'_>) -> bool,
-    ) -> Result<bool, Closed> {
-        let mut locked = self.lock_open()?;
-        if !is_so(locked.state().limit()) {
-            return Ok(false);
-        }
-        Ok(self.run_section(locked, |section| {
-            section.serve();
-            act(section)
-        }))
     }
 
     /// Starts a critical section that lasts until it is [released](LimiterGuard::release).

@@ -15,6 +15,7 @@ use rategate_core::adaptive::Outcome;
 use rategate_core::debt::Debt;
 use rategate_core::holds::{self, HoldVerdict};
 use rategate_core::ledger::Ledger;
+use rategate_core::policy::Ending;
 use rategate_core::verdict::Verdict;
 use rategate_testkit::executor::Task;
 
@@ -102,7 +103,7 @@ impl Pair {
             8 => {
                 let (start_ns, outcome) =
                     (now_ns / 2, [Outcome::Served, Outcome::Dropped][random.usize(..2)]);
-                self.ledger.release_with_outcome(now_ns, start_ns, 1, outcome);
+                self.ledger.end(now_ns, 1, Ending::Of { start_ns, outcome });
                 let grant = Grant::from_words([start_ns, start_ns, start_ns, 1]);
                 self.limiter.release_with_outcome(&grant, outcome).unwrap();
             }

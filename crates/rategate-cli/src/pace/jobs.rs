@@ -3,6 +3,7 @@
 use rategate::{AdaptiveConcurrency, Clock as _, MonotonicClock};
 use rategate_core::adaptive::Outcome;
 use rategate_core::ledger::Ledger;
+use rategate_core::policy::Ending;
 use rategate_core::verdict::Verdict;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -115,7 +116,7 @@ impl Slots {
             Self::Following { limit, clock } => {
                 let start_ns = clock.now_ns();
                 let outcome = command();
-                lock(limit).release_with_outcome(clock.now_ns(), start_ns, 1, outcome);
+                lock(limit).end(clock.now_ns(), 1, Ending::Of { start_ns, outcome });
             }
             Self::AtMost { taken, .. } => {
                 command();

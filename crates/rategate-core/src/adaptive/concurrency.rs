@@ -4,9 +4,8 @@ use alloc::boxed::Box;
 use core::num::NonZeroU64;
 
 use super::{Adaptation, Bounds, Change, Learned, Method, Sample};
-use crate::policy::{Ended, Policy, Taken};
+use crate::policy::{Ended, Ending, Policy, Taken};
 use crate::portable::{Portable, Reader, WordsError, Writer, tag};
-use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal};
 
 /// The limit at first, unless another is given.
@@ -32,7 +31,8 @@ const FIRST: u32 = 20;
 ///
 /// let mut limit = Ledger::new(AdaptiveConcurrency::new(1, 200), 0);
 /// let Verdict::Granted(grant) = limit.try_acquire(0, 1)? else { panic!("nothing is in flight") };
-/// limit.release_with_outcome(10_000_000, grant.start_ns, 1, Outcome::Served);
+/// let how = Ending::Of { start_ns: grant.start_ns, outcome: Outcome::Served };
+/// limit.end(10_000_000, 1, how);
 /// assert_eq!(limit.max_in_flight(10_000_000), Some(20));
 /// # Ok::<(), Box<dyn core::error::Error>>(())
 /// ```
@@ -107,14 +107,6 @@ impl State {
     pub(crate) fn fill_share(&mut self, now_ns: u64) {
         self.learned.fill_share(self.in_flight_at_most(), now_ns);
     }
-
-    /// Ends operations, and returns how many of them there were.
-    fn end(&mut self, now_ns: u64, permits: u64, sample: Option<Sample>) -> u64 {
-        let ended = permits.min(self.in_flight);
-        self.in_flight = self.in_flight.saturating_sub(ended);
-        self.learned.end(now_ns, sample);
-        ended
-    }
 }
 
 impl Policy for AdaptiveConcurrency {
@@ -162,16 +154,6 @@ impl Policy for AdaptiveConcurrency {
         state.learned.rebase(old.adaptation, self.adaptation);
     }
 
-    /// Ends an operation that never was in flight: do not release it as well.
-    fn refund(&self, state: &mut State, refund: Refund) -> u64 {
-        state.end(refund.now_ns, refund.permits, None)
-    }
-
-    /// Takes permits back like a [refund](Policy::refund).
-    fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
-        state.end(now_ns, permits, None)
-    }
-
     fn counts_in_flight(&self) -> bool {
         true
     }
@@ -188,19 +170,17 @@ impl Policy for AdaptiveConcurrency {
         state.in_flight
     }
 
-    fn release(&self, state: &mut State, now_ns: u64, permits: u64) -> bool {
-        state.end(now_ns, permits, None);
-        true
-    }
-
-    fn abort(&self, state: &mut State, now_ns: u64, permits: u64) -> bool {
-        self.release(state, now_ns, permits)
-    }
-
-    fn release_with_outcome(&self, state: &mut State, ended: Ended) -> bool {
-        let Ended { start_ns, now_ns, permits, outcome } = ended;
-        let in_flight = state.in_flight_at_most();
-        state.end(now_ns, permits, Some(Sample { start_ns, end_ns: now_ns, in_flight, outcome }));
+    fn end(&self, state: &mut State, ended: Ended) -> bool {
+        let Ended { now_ns, permits, how } = ended;
+        let sample = match how {
+            Ending::Released | Ending::Aborted => None,
+            Ending::Of { start_ns, outcome } => {
+                let in_flight = state.in_flight_at_most();
+                Some(Sample { start_ns, end_ns: now_ns, in_flight, outcome })
+            }
+        };
+        state.in_flight = state.in_flight.saturating_sub(permits);
+        state.learned.end(now_ns, sample);
         true
     }
 }

@@ -11,7 +11,7 @@ use crate::error::ExceedsCapacity;
 use crate::exact::Exact;
 use crate::holds::{Committed, Hold, HoldVerdict};
 use crate::ordered_map::OrderedMap;
-use crate::policy::{Bucket, Taken};
+use crate::policy::{self, Bucket, Ending, Taken};
 use crate::refund::{Refund, RefundEpoch};
 use crate::verdict::{Grant, Settled, Ticket, Verdict};
 
@@ -346,8 +346,9 @@ impl Ledger {
         for limit in self.started.as_mut_slice() {
             let leads = leads.as_mut().and_then(Iterator::next);
             let back = if limit.policy().counts_in_flight() {
-                limit.release(now_ns, released);
-                limit.abort(now_ns, ended.permits.saturating_sub(released));
+                limit.end(policy::Ended { now_ns, permits: released, how: Ending::Released });
+                let permits = ended.permits.saturating_sub(released);
+                limit.end(policy::Ended { now_ns, permits, how: Ending::Aborted });
                 unused
             } else {
                 match (limit.bucket(), leads) {

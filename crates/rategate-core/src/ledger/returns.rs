@@ -6,8 +6,7 @@ use core::num::NonZeroU64;
 use super::{Floor, Ledger, Promise};
 use crate::debt::{Charge, Charged, Debt};
 use crate::error::CountsInFlight;
-use crate::outcome::Outcome;
-use crate::policy::{Ended, Taken};
+use crate::policy::{Ended, Ending, Taken};
 use crate::refund::Refund;
 use crate::verdict::{Grant, Refusal, Ticket};
 
@@ -286,47 +285,29 @@ impl Ledger {
     }
 
     /// Records that operations have ended. Returns `true` if any limit here counts operations in
-    /// flight; only [concurrency](crate::concurrency) and the [commit log](crate::commit_log) do.
+    /// flight or follows this end.
     ///
-    /// In the first, their permits are free again. In the second, they have committed: their
-    /// effects have happened, and count for a period from now on.
-    pub fn release(&mut self, now_ns: u64, permits: u64) -> bool {
+    /// Of [concurrency](crate::concurrency) their permits are free again. A
+    /// [commit log](crate::commit_log) counts the effects that they may have had for a period from
+    /// now on.
+    pub fn end(&mut self, now_ns: u64, permits: u64, how: Ending) -> bool {
         self.pass_to(now_ns);
-        let counts = self.started.release(self.latest_ns, permits);
-        self.forget_booked_if(counts)
-    }
-
-    /// Records that the operations of a grant have ended in some way, with `permits` of it. Returns
-    /// `true` if any limit here counts operations in flight, or follows their outcomes.
-    ///
-    /// It is a [release](Self::release) from which a limit [follows](crate::adaptive) what its
-    /// server bears.
-    pub fn release_with_outcome(
-        &mut self,
-        now_ns: u64,
-        start_ns: u64,
-        permits: u64,
-        outcome: Outcome,
-    ) -> bool {
-        self.pass_to(now_ns);
-        let ended = Ended { start_ns, now_ns: self.latest_ns, permits, outcome };
-        let counts = self.started.release_with_outcome(ended);
-        self.forget_booked_if(counts)
-    }
-
-    /// Cancels operations in flight that provably had no effect and never will, so their permits
-    /// are free at once. Returns `true` if any limit here counts operations in flight.
-    ///
-    /// It is not for operations that failed or were cut short: those may have had their effect
-    /// nevertheless, and are [released](Self::release).
-    pub fn abort(&mut self, now_ns: u64, permits: u64) -> bool {
-        self.pass_to(now_ns);
-        let counts = self.started.abort(self.latest_ns, permits);
-        if counts {
+        let counts = self.started.end(Ended { now_ns: self.latest_ns, permits, how });
+        if counts && how == Ending::Aborted {
             // As after a cancel, a call may now fit before a promise.
             self.note_room();
         }
-        counts
+        self.forget_booked_if(counts)
+    }
+
+    /// Records that operations have [ended](Self::end) and may have had their effect.
+    pub fn release(&mut self, now_ns: u64, permits: u64) -> bool {
+        self.end(now_ns, permits, Ending::Released)
+    }
+
+    /// Records that operations have [ended](Self::end) that had no effect and never will.
+    pub fn abort(&mut self, now_ns: u64, permits: u64) -> bool {
+        self.end(now_ns, permits, Ending::Aborted)
     }
 
     fn forget_booked_if(&mut self, has_changed: bool) -> bool {

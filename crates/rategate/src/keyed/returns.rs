@@ -2,14 +2,13 @@
 
 use rategate_core::adaptive::Outcome;
 use rategate_core::debt::{Charged, Debt};
-use rategate_core::span::whole_ns;
+use rategate_core::policy::Ending;
 
 use super::Keyed;
 use super::key::Key;
 use crate::clock::Clock;
 use crate::decision::Grant;
 use crate::error::KeyedError;
-use crate::limiter::Limiter;
 use crate::status::Status;
 use crate::sync::Ordering;
 
@@ -121,12 +120,7 @@ impl<K: Key + ?Sized, C: Clock + Clone> Keyed<K, C> {
     ///
     /// [`KeyedError::NoSuchTier`] and [`KeyedError::Closed`].
     pub fn release(&self, key: &K, permits: u64) -> Result<bool, KeyedError> {
-        let release = |limiter: &Limiter<C>| limiter.release(permits);
-        self.table.on_flight(
-            &self.location(key),
-            |limit, now_ns| limit.release(now_ns, permits),
-            release,
-        )
+        self.table.end(&self.location(key), permits, Ending::Released)
     }
 
     /// Ends the operations of a key's grant in some way: see [`Limiter::release_with_outcome`].
@@ -140,15 +134,7 @@ impl<K: Key + ?Sized, C: Clock + Clone> Keyed<K, C> {
         grant: &Grant,
         outcome: Outcome,
     ) -> Result<bool, KeyedError> {
-        let release = |limiter: &Limiter<C>| limiter.release_with_outcome(grant, outcome);
-        self.table.on_flight(
-            &self.location(key),
-            |limit, now_ns| {
-                let start_ns = whole_ns(grant.released_at());
-                limit.release_with_outcome(now_ns, start_ns, grant.permits(), outcome)
-            },
-            release,
-        )
+        self.table.end(&self.location(key), grant.permits(), grant.ending(outcome))
     }
 
     /// Aborts operations of a key that had no effect: see [`Limiter::abort`].
@@ -157,11 +143,6 @@ impl<K: Key + ?Sized, C: Clock + Clone> Keyed<K, C> {
     ///
     /// [`KeyedError::NoSuchTier`] and [`KeyedError::Closed`].
     pub fn abort(&self, key: &K, permits: u64) -> Result<bool, KeyedError> {
-        let abort = |limiter: &Limiter<C>| limiter.abort(permits);
-        self.table.on_flight(
-            &self.location(key),
-            |limit, now_ns| limit.abort(now_ns, permits),
-            abort,
-        )
+        self.table.end(&self.location(key), permits, Ending::Aborted)
     }
 }

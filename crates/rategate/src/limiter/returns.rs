@@ -1,6 +1,7 @@
 //! Permits that come back: the ends of operations, and refills.
 
 use rategate_core::adaptive::Outcome;
+use rategate_core::policy::Ending;
 
 use super::Limiter;
 use crate::clock::Clock;
@@ -17,7 +18,7 @@ impl<C: Clock> Limiter<C> {
     ///
     /// [`Closed`].
     pub fn release(&self, permits: u64) -> Result<bool, Closed> {
-        self.shared.release(permits)
+        self.shared.end(permits, Ending::Released)
     }
 
     /// Ends the operations of a grant in some way. Returns `true` if a policy here counts
@@ -31,7 +32,7 @@ impl<C: Clock> Limiter<C> {
     ///
     /// [`Closed`].
     pub fn release_with_outcome(&self, grant: &Grant, outcome: Outcome) -> Result<bool, Closed> {
-        self.shared.release_with_outcome(grant, grant.permits(), outcome)
+        self.shared.end(grant.permits(), grant.ending(outcome))
     }
 
     /// Returns `true` if a policy here moves by the outcomes of operations.
@@ -71,7 +72,7 @@ impl<C: Clock> Limiter<C> {
     ///
     /// [`Closed`].
     pub fn abort(&self, permits: u64) -> Result<bool, Closed> {
-        self.shared.abort(permits)
+        self.shared.end(permits, Ending::Aborted)
     }
 
     /// Adds permits from outside. Returns `true` if a policy here accepts them.

@@ -13,10 +13,9 @@ use crate::lead::Lead;
 
 /// The state behind a limiter's lock.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "it is in a box, and few limits have a line")]
 pub(crate) enum State {
     /// Until a caller waits, or configures the line.
-    Alone(Ledger),
+    Alone(Box<Ledger>),
     InLine(Box<Waits>),
 }
 
@@ -35,12 +34,12 @@ pub(crate) struct Waits {
 }
 
 impl State {
-    pub(crate) const fn new(limit: Ledger) -> Self {
-        Self::Alone(limit)
+    pub(crate) fn new(limit: Ledger) -> Self {
+        Self::Alone(Box::new(limit))
     }
 
     /// Returns the limit as it is.
-    pub(crate) const fn limit(&self) -> &Ledger {
+    pub(crate) fn limit(&self) -> &Ledger {
         match self {
             Self::Alone(limit) => limit,
             Self::InLine(waits) => waits.line.limit(),
@@ -48,7 +47,7 @@ impl State {
     }
 
     /// Returns the limit, for what moves no start.
-    pub(crate) const fn limit_mut(&mut self) -> &mut Ledger {
+    pub(crate) fn limit_mut(&mut self) -> &mut Ledger {
         match self {
             Self::Alone(limit) => limit,
             Self::InLine(waits) => waits.line.limit_mut(),
@@ -57,7 +56,7 @@ impl State {
 
     pub(crate) fn into_limit(self) -> Ledger {
         match self {
-            Self::Alone(limit) => limit,
+            Self::Alone(limit) => *limit,
             Self::InLine(waits) => waits.line.into_limit(),
         }
     }
@@ -82,7 +81,7 @@ impl State {
             match self {
                 Self::InLine(waits) => return waits,
                 Self::Alone(limit) => {
-                    let limit = replace(limit, Ledger::new(AllOf::default(), 0));
+                    let limit = replace(&mut **limit, Ledger::new(AllOf::default(), 0));
                     *self = Self::InLine(Box::new(Waits::new(limit)));
                 }
             }

@@ -11,14 +11,14 @@ use crate::section::State;
 /// lacks.
 pub(super) enum Locked {
     Seed(Seed),
-    Grown(Box<State>),
+    Grown(State),
 }
 
 impl Locked {
     pub(super) fn new(limit: Ledger, lock_free: &Fast) -> Self {
         match limit.seed(lock_free) {
             Some(seed) => Self::Seed(seed),
-            None => Self::Grown(Box::new(State::new(limit))),
+            None => Self::Grown(State::new(limit)),
         }
     }
 
@@ -26,9 +26,7 @@ impl Locked {
         loop {
             match self {
                 Self::Grown(state) => return state,
-                Self::Seed(seed) => {
-                    *self = Self::Grown(Box::new(State::new(seed.grown())));
-                }
+                Self::Seed(seed) => *self = Self::Grown(State::new(seed.grown())),
             }
         }
     }

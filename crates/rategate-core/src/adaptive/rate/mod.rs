@@ -13,7 +13,7 @@ use self::level::{Level, PERMIT};
 use super::Outcome;
 use crate::debt::{Charge, Charged};
 use crate::error::{LimitError, or_panic};
-use crate::policy::{Ended, Policy, Taken};
+use crate::policy::{Ended, Ending, Policy, Taken};
 use crate::rate::Rate;
 use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal, on_clock};
@@ -61,7 +61,8 @@ const FORGETS_NS: u64 = 600_000_000_000;
 /// let policy = AdaptiveRate::new(Rate::per_second(1), Rate::per_second(80));
 /// let mut limit = Ledger::new(policy, 0);
 /// let Verdict::Granted(grant) = limit.try_acquire(0, 1)? else { panic!("nothing is in use") };
-/// limit.release_with_outcome(1_000_000_000, grant.start_ns, 1, Outcome::Dropped);
+/// let how = Ending::Of { start_ns: grant.start_ns, outcome: Outcome::Dropped };
+/// limit.end(1_000_000_000, 1, how);
 /// // One call a second was used, and seven tenths of that are less than the floor.
 /// let Some(Member::AdaptiveRate(_, state)) = limit.limits().only() else { unreachable!() };
 /// assert_eq!(policy.rate(state), Rate::per_second(1));
@@ -325,8 +326,9 @@ impl Policy for AdaptiveRate {
         true
     }
 
-    fn release_with_outcome(&self, state: &mut State, ended: Ended) -> bool {
-        let Ended { now_ns, permits, outcome, .. } = ended;
+    fn end(&self, state: &mut State, ended: Ended) -> bool {
+        let Ended { now_ns, permits, how } = ended;
+        let Ending::Of { outcome, .. } = how else { return false };
         let is_refused = match outcome {
             Outcome::Ignored => return true,
             Outcome::Served => false,

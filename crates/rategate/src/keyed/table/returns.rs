@@ -1,5 +1,6 @@
 //! Permits of a key that come back.
 
+use rategate_core::policy::Ending;
 use std::sync::OnceLock;
 
 use rategate_core::debt::{Charged, Debt};
@@ -7,7 +8,6 @@ use rategate_core::ledger::Ledger;
 
 use super::section::{KeyLocation, KeySection, SectionResult};
 use crate::clock::Clock;
-use crate::error::Closed;
 use crate::error::KeyedError;
 use crate::keyed::key::Id;
 use crate::keyed::projection::Projection;
@@ -86,13 +86,15 @@ impl<I: Id, C: Clock + Clone> Table<I, C> {
         Debt::from_bits(self.debt.load(Ordering::Relaxed))
     }
 
-    pub(in crate::keyed) fn on_flight(
+    pub(in crate::keyed) fn end(
         &self,
         location: &KeyLocation<I>,
-        act: impl FnOnce(&mut Ledger, u64) -> bool,
-        on_limiter: impl FnOnce(&Limiter<C>) -> Result<bool, Closed>,
+        permits: u64,
+        how: Ending,
     ) -> Result<bool, KeyedError> {
-        let (counts, is_known) = match self.section(location, |section| section.on_flight(act))? {
+        let on_limiter = |limiter: &Limiter<C>| limiter.shared().end(permits, how);
+        let ended = self.section(location, |section| section.end_operations(permits, how))?;
+        let (counts, is_known) = match ended {
             SectionResult::Here(counted) => counted,
             SectionResult::Delegate(limiter) => return Ok(on_limiter(&limiter)?),
             SectionResult::TableFull | SectionResult::NoBytes => return Err(KeyedError::TableFull),

@@ -2,6 +2,7 @@
 
 mod admission;
 
+use rategate_core::policy::Ending;
 use std::sync::Arc;
 
 use rategate_core::any_policy::{AnyPolicy, Member};
@@ -342,13 +343,15 @@ impl<'a, I: Id, C: Clock + Clone> KeySection<'a, I, C> {
         Some(SectionResult::Here(done))
     }
 
-    /// Ends or aborts operations of a key.
+    /// Ends operations of a key.
     ///
     /// Returns whether the policy counts them, and whether the key is known.
-    pub(in crate::keyed) fn on_flight(
+    pub(in crate::keyed) fn end_operations(
         &mut self,
-        act: impl FnOnce(&mut Ledger, u64) -> bool,
+        permits: u64,
+        how: Ending,
     ) -> SectionResult<(bool, bool), C> {
+        let act = |limit: &mut Ledger, now_ns: u64| limit.end(now_ns, permits, how);
         let Some(at) = self.load_entry() else {
             return match self.fresh_ledger() {
                 Some(mut fresh) => SectionResult::Here((act(&mut fresh, self.now_ns), false)),
