@@ -183,7 +183,7 @@ fn story(random: &mut Rng, limit: Ledger) -> [usize; 4] {
             }
             8 => {
                 // Booking ahead changes nothing.
-                queued.line.book_all(&mut queued.woken);
+                let _ = queued.line.behind_all(now_ns, &mut queued.woken, |_, _| ());
                 let Queued { line, woken, waiter_ids, .. } = &mut queued;
                 for (&id, (waiter_id, _)) in &*waiter_ids {
                     let due_ns = line.due_ns(waiter_id, woken);
@@ -194,7 +194,7 @@ fn story(random: &mut Rng, limit: Ledger) -> [usize; 4] {
                 let (charged, actual) = (random.u64(0..=9), random.u64(0..=9));
                 let waits = !oracle.waiting[class.index()].is_empty();
                 if random.u64(..2) == 0 {
-                    queued.line.book_all(&mut queued.woken);
+                    let _ = queued.line.behind_all(now_ns, &mut queued.woken, |_, _| ());
                 }
                 queued.line.settle(now_ns, class, (charged, actual), &mut queued.woken);
                 queued.gather();
@@ -353,7 +353,6 @@ fn classes_are_bounded() {
     harness.request(0, 0, Request::of(1).in_class(last)).unwrap();
     harness.request(0, 1, Request::of(1).in_class(last)).unwrap();
     assert_eq!(harness.line.next_ns(None), Some(S));
-    // A waiter that joins late must not take part in earlier rounds.
 
     let mut other = Queued::new(Ledger::new(SlidingLog::new(1, Duration::from_nanos(S)), 0));
     other.join(0, 0, 1, None).unwrap();

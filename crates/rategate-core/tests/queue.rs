@@ -10,15 +10,19 @@ use rategate_core::adaptive::AdaptiveRate;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::concurrency::Concurrency;
+use rategate_core::debt::Debt;
+use rategate_core::error::ExceedsCapacity;
+use rategate_core::fair::ClassId;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
+use rategate_core::holds::{Committed, HoldVerdict};
 use rategate_core::ledger::Ledger;
 use rategate_core::line::{LeaveOutcome, Outcome, QueueBounds, QueueRejection, WhenFull};
 use rategate_core::pacer::Pacer;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::slow_start::SlowStart;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
-use rategate_core::verdict::{Refusal, Ticket, Verdict};
+use rategate_core::verdict::{Refusal, Settled, Ticket, Verdict};
 use rategate_core::warm_up::WarmUp;
 use rategate_testkit::oracle::Grants;
 
@@ -165,7 +169,7 @@ fn starts_are_those_of_a_queue_worked_out_anew() {
                 }
                 9 => {
                     // A decision behind all waiters; booking them all changes nothing.
-                    queued.line.book_all(&mut queued.woken);
+                    let _ = queued.line.behind_all(now_ns, &mut queued.woken, |_, _| ());
                     let (mut ours, mut theirs) = (queued.limit().clone(), oracle.with_all());
                     let max_wait_ns = random.choice([None, Some(step)]).unwrap();
                     assert_eq!(
@@ -250,6 +254,46 @@ fn releases_serve_the_queue_in_order() {
     assert_eq!(harness.starts[&2], (5 * S + S / 2, 1));
 }
 
+/// The end of a hold, by a commit or by time, serves those that wait, and no more at once than is
+/// asked for. A try behind them is denied, and one for more than the limit is an error even so.
+#[test]
+fn ends_of_holds_serve_the_line() {
+    let tried = |harness: &mut Queued, permits| {
+        let Queued { line, woken, .. } = harness;
+        line.decide(1, permits, woken, |limit, now_ns| limit.try_acquire(now_ns, permits))
+    };
+    for is_committed in [true, false] {
+        let log = SlidingLog::new(3, Duration::from_nanos(100 * S));
+        let mut harness = Queued::taking(Ledger::new(log, 0));
+        let tried_to_hold = harness.change(0, |limit| limit.try_hold(0, 3, 10 * S));
+        let Ok(HoldVerdict::Held(hold)) = tried_to_hold else { panic!("{tried_to_hold:?}") };
+        (0..5).for_each(|id| harness.join(1, id, 1, None).unwrap());
+        assert!(matches!(tried(&mut harness, 1), Ok(Some(Verdict::Denied(_)))));
+        assert!(matches!(tried(&mut harness, 0), Ok(Some(Verdict::Granted(_)))));
+        assert_eq!(tried(&mut harness, 4), Err(ExceedsCapacity::new(4, 3)));
+
+        assert_eq!(harness.line.next_ns(None), Some(10 * S), "the end of the hold");
+        for _ in 0..2 {
+            harness.line.announce_end(&mut harness.woken);
+            assert_eq!(harness.woken.moved, [0], "told once");
+        }
+        let Queued { line, woken, .. } = &mut harness;
+        let back = if is_committed {
+            let committed = line.commit(S, ClassId::FIRST, (hold, 1, Debt::FORGOTTEN), woken);
+            assert_eq!(committed, Committed::InTime(Settled::Back { permits: 2 }));
+            2
+        } else {
+            assert!(line.serve_some(10 * S, 2, woken));
+            assert_eq!(woken.settled, [0, 1], "two at once");
+            line.serve(10 * S, woken);
+            3
+        };
+        assert_eq!(woken.settled, (0..back).collect::<Vec<_>>());
+        line.announce_end(woken);
+        assert_eq!(woken.moved, [0]);
+    }
+}
+
 /// A deadline that could not be foretold ends the wait when it has come, and those behind move
 /// up.
 #[test]
@@ -291,7 +335,7 @@ fn new_numbers_hold_for_those_who_wait() {
     assert_eq!(starts, [0, 550, 650, 750, 850, 950]);
 
     harness.change(S, |limit| limit.reconfigure(S, rate("1/10s", 1)).unwrap());
-    harness.line.book_all(&mut harness.woken);
+    let _ = harness.line.behind_all(S, &mut harness.woken, |_, _| ());
     assert_eq!(harness.woken.settled, [7], "its deadline cannot be met any more");
     assert_eq!(harness.line.collect(&harness.waiter_ids[&7].0), Some(Outcome::DeadlinePassed));
     harness.woken.settled.clear();

@@ -196,7 +196,7 @@ impl History {
         let permits = self.random.u64(1..=2);
         let max_wait_ns = (self.random.u64(..2) == 0).then(|| self.random.u64(0..=39));
         let reserved = self.line.reserve(now_ns, permits, max_wait_ns, woken);
-        let Some(Ok(Verdict::Granted(grant))) = reserved else { return Ok(()) };
+        let Ok(Some(Verdict::Granted(grant))) = reserved else { return Ok(()) };
         if max_wait_ns.is_some_and(|max_wait_ns| grant.start_ns > now_ns + max_wait_ns) {
             return Err(format!("at {now_ns} within {max_wait_ns:?}: {grant:?}"));
         }

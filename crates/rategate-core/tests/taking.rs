@@ -158,7 +158,7 @@ fn play(limit: Ledger, random: &mut Rng, period_ns: u64) -> (Grants, Seen) {
             1 => {
                 let Queued { line, woken, .. } = &mut harness;
                 let reserved = line.reserve(now_ns, 1, Some(3 * period_ns), woken);
-                if let Some(Ok(Verdict::Granted(grant))) = reserved {
+                if let Ok(Some(Verdict::Granted(grant))) = reserved {
                     starts.push((grant.start_ns, 1));
                 }
             }
@@ -406,7 +406,7 @@ fn a_gap_before_a_promise_is_kept_for_what_is_held() {
     (1..3).for_each(|id| assert!(harness.take(S, id).is_some()));
     let Queued { line, woken, .. } = &mut harness;
     let reserved = line.reserve(S, 3, None, woken);
-    assert!(matches!(reserved, Some(Ok(Verdict::Granted(grant))) if grant.start_ns == 2 * S));
+    assert!(matches!(reserved, Ok(Some(Verdict::Granted(grant))) if grant.start_ns == 2 * S));
     let tried = line.behind_all(S + 5, woken, |limit, now_ns| limit.try_acquire(now_ns, 1));
     assert!(matches!(tried, Some(Ok(Verdict::Denied(_)))), "{tried:?}");
     assert!(matches!(harness.take(S + 9, 3), Some(Outcome::Granted(_))));

@@ -68,7 +68,7 @@ fn reservations_behind_a_full_hold_keep_the_limit() {
     let mut promised_ns: Vec<u64> = Vec::new();
     for _ in 0..7 {
         let reserved = line.reserve(20, 1, None, woken);
-        let Some(Ok(Verdict::Granted(grant))) = reserved else { panic!("{reserved:?}") };
+        let Ok(Some(Verdict::Granted(grant))) = reserved else { panic!("{reserved:?}") };
         promised_ns.push(grant.start_ns);
     }
     promised_ns.sort_unstable();
@@ -99,7 +99,7 @@ fn a_late_waiter_starts_behind_a_kept_promise() {
     harness.promise(0, 1).unwrap();
     let Queued { line, woken, .. } = &mut harness;
     let reserved = line.reserve(0, 1, None, woken);
-    assert!(matches!(reserved, Some(Ok(Verdict::Granted(grant))) if grant.start_ns == 2 * S));
+    assert!(matches!(reserved, Ok(Some(Verdict::Granted(grant))) if grant.start_ns == 2 * S));
     assert_eq!(harness.take(S + 5, 1), None, "less than a second before that");
     harness.pass(2 * S);
     assert!(!harness.starts.contains_key(&1));

@@ -102,7 +102,7 @@ fn reservations_stand_behind_the_waiters() {
     for start_ns in [3 * S, 4 * S] {
         let reserved = line.reserve(5, 1, None, woken);
         let is_next = |grant: Grant| grant.start_ns == start_ns;
-        assert!(matches!(reserved, Some(Ok(Verdict::Granted(grant))) if is_next(grant)));
+        assert!(matches!(reserved, Ok(Some(Verdict::Granted(grant))) if is_next(grant)));
     }
     let tried = line.behind_all(5, woken, |limit, now_ns| limit.peek(now_ns, 1));
     assert_eq!(tried, Some(Ok(Some(5 * S - 5))));

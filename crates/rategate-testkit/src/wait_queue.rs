@@ -123,13 +123,8 @@ impl QueuedLimits {
         max_wait_ns: Option<u64>,
     ) -> Result<Verdict, ExceedsCapacity> {
         self.serve(now_ns);
-        if permits == 0 {
-            return self.line.limit_mut().reserve(now_ns, permits, max_wait_ns);
-        }
-        match self.line.reserve(now_ns, permits, max_wait_ns, &mut self.woken) {
-            Some(reserved) => reserved,
-            None => self.denied(now_ns, permits).map(Verdict::Denied),
-        }
+        let reserved = self.line.reserve(now_ns, permits, max_wait_ns, &mut self.woken)?;
+        Ok(reserved.unwrap_or(Verdict::Denied(Denial { retry_after_ns: None })))
     }
 
     pub(crate) fn peek(
@@ -295,12 +290,6 @@ impl QueuedLimits {
         self.serve(now_ns);
         let decided = self.line.decide(now_ns, permits, &mut self.woken, decide)?;
         Ok(decided.unwrap_or_else(|| denied(Denial { retry_after_ns: None })))
-    }
-
-    fn denied(&self, now_ns: u64, permits: u64) -> Result<Denial, ExceedsCapacity> {
-        // More than the capacity will not pass later either.
-        self.line.limit().peek(now_ns, permits)?;
-        Ok(Denial { retry_after_ns: None })
     }
 
     /// Changes the limits, or returns permits to them.

@@ -303,7 +303,7 @@ impl<C: Clock> Limiter<C> {
     ///
     /// [`Closed`].
     pub fn waiting(&self) -> Result<u32, Closed> {
-        self.shared.section(|section| section.waiting())
+        self.shared.section(|section| section.state().waiting())
     }
 
     /// Closes the limiter for all clones. Waiters wake with `Closed`, and their promises are

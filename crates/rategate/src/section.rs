@@ -7,16 +7,12 @@ mod state;
 mod woken;
 
 use std::mem::replace;
-use std::num::NonZeroU64;
 use std::task::Waker;
 
 use rategate_core::concurrent::Fast;
 use rategate_core::error::ExceedsCapacity;
-use rategate_core::fair::{ClassId, TooManyClasses};
 use rategate_core::ledger::Ledger;
-use rategate_core::line::{
-    Joined, LeaveOutcome, Line, Outcome, QueueBounds, QueueRejection, Request, WaiterId,
-};
+use rategate_core::line::{Joined, LeaveOutcome, Line, Outcome, QueueRejection, Request, WaiterId};
 use rategate_core::verdict::{Denial, Grant, Verdict};
 
 pub(crate) use self::returns::Estimate;
@@ -74,6 +70,16 @@ impl<'a> CriticalSection<'a> {
     /// Returns the limit as it is.
     pub(crate) fn limit(&self) -> &Ledger {
         self.state.limit()
+    }
+
+    pub(crate) const fn state(&self) -> &State {
+        self.state
+    }
+
+    /// Returns the limit's line, which is made if there is none, with the time and the waiters to
+    /// wake.
+    pub(crate) fn line(&mut self) -> (&mut Line<Notifier>, u64, &mut Woken) {
+        (&mut self.state.in_line().line, self.now_ns, self.woken)
     }
 
     /// Acts on the limit alone as long as it has no line, and in the line otherwise.
@@ -159,9 +165,9 @@ impl<'a> CriticalSection<'a> {
         &mut self,
         permits: u64,
         max_wait_ns: Option<u64>,
-    ) -> Option<Result<Verdict, ExceedsCapacity>> {
+    ) -> Result<Option<Verdict>, ExceedsCapacity> {
         self.with(
-            |limit, now_ns| Some(limit.reserve(now_ns, permits, max_wait_ns)),
+            |limit, now_ns| limit.reserve(now_ns, permits, max_wait_ns).map(Some),
             |line, now_ns, woken| line.reserve(now_ns, permits, max_wait_ns, woken),
         )
     }
@@ -239,27 +245,6 @@ impl<'a> CriticalSection<'a> {
         }
     }
 
-    /// Queues a waiter for a promise that has not started; the waiter takes the permits.
-    pub(crate) fn wait_for_promise(&mut self, grant: &Grant) -> Option<WaiterId> {
-        let line = &mut self.state.in_line().line;
-        line.wait_for_promise(self.now_ns, grant.scheduled_ns, grant)
-    }
-
-    /// Sets whether waiters start at the instants that they were promised.
-    pub(crate) fn set_promises_instants(&mut self, promises_instants: bool) {
-        let line = &mut self.state.in_line().line;
-        line.set_promises_instants(self.now_ns, promises_instants, self.woken);
-    }
-
-    pub(crate) fn set_grace(&mut self, grace_ns: Option<u64>) {
-        self.state.in_line().line.set_grace(grace_ns);
-    }
-
-    /// Returns `true` if waiters take their own permits, so that a late wake costs rate.
-    pub(crate) fn takes(&self) -> bool {
-        self.state.takes()
-    }
-
     /// Replaces the waker of a waiter slot.
     pub(crate) fn listen(&mut self, waiter_slot: &WaiterId, waker: &Waker) {
         self.state.note_task_waiting();
@@ -291,28 +276,6 @@ impl<'a> CriticalSection<'a> {
         }
     }
 
-    pub(crate) fn add_class(&mut self, weight: NonZeroU64) -> Result<ClassId, TooManyClasses> {
-        self.state.in_line().line.add_class(self.now_ns, weight, self.woken)
-    }
-
-    pub(crate) fn set_bounds(&mut self, bounds: QueueBounds) {
-        self.state.in_line().line.set_bounds(bounds);
-    }
-
-    pub(crate) fn waiting(&self) -> u32 {
-        self.state.waiting()
-    }
-
-    /// Returns `true` if no waiter waits for its start.
-    pub(crate) fn is_queue_empty(&self) -> bool {
-        self.state.is_queue_empty()
-    }
-
-    /// Ends all waits.
-    pub(crate) fn close(&mut self) {
-        self.state.in_line().line.close(self.now_ns, self.woken);
-    }
-
     /// Returns when the next wait is due, for the tasks' timer, which serves the queue then.
     ///
     /// The timer also serves waiters behind a task that it has just woken, which may never come.
@@ -322,11 +285,6 @@ impl<'a> CriticalSection<'a> {
         let next_ns = next_ns.filter(|_| waits.tasks > 0);
         waits.armed_ns = next_ns.unwrap_or(u64::MAX);
         next_ns
-    }
-
-    /// Returns how late the queue may be served without loss to the rate, as the limit knows it.
-    pub(crate) fn slack_ns(&self) -> u64 {
-        self.state.limit().slack_ns()
     }
 }
 

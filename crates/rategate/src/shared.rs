@@ -37,6 +37,9 @@ mod sections;
 mod shown;
 mod waiting;
 
+/// No try overtakes callers that wait for what no clock foretells.
+const BEHIND_OTHERS: Verdict = Verdict::Denied(verdict::Denial { retry_after_ns: None });
+
 /// The longest time that a thread of a forked child sleeps before it checks the wait queue.
 const MAX_SILENCE: Duration = Duration::from_millis(100);
 
@@ -151,7 +154,8 @@ impl<C: Clock> Shared<C> {
             // Sealed for good by now, and under the lock, so that no decision is still under way
             // once this returns.
             self.cancel_token().cancel();
-            section.close();
+            let (line, now_ns, woken) = section.line();
+            line.close(now_ns, woken);
             self.new_epoch();
         });
         self.on_demand().listeners.call();
@@ -308,9 +312,7 @@ impl<C: Clock> Shared<C> {
             }
             Ok::<_, TryAcquireError>(decided)
         })??;
-        // No try overtakes callers that wait for what no clock foretells.
-        let denied = Verdict::Denied(verdict::Denial { retry_after_ns: None });
-        Ok(Decision::of(&decided.unwrap_or(denied)))
+        Ok(Decision::of(&decided.unwrap_or(BEHIND_OTHERS)))
     }
 
     /// Decides a try within a share of the limit under the lock, and counts it.
@@ -319,9 +321,7 @@ impl<C: Clock> Shared<C> {
             let verdict = limit.try_acquire_in_share(now_ns, permits, share)?;
             verdict.ok_or(ShareError::NothingInFlight)
         })?;
-        // No try overtakes callers that wait for what no clock foretells.
-        let denied = Verdict::Denied(verdict::Denial { retry_after_ns: None });
-        let decision = Decision::of(&decided.unwrap_or(denied));
+        let decision = Decision::of(&decided.unwrap_or(BEHIND_OTHERS));
         self.record_try(permits, &Ok(decision));
         Ok(decision)
     }
@@ -343,9 +343,7 @@ impl<C: Clock> Shared<C> {
             };
             Ok::<_, TryAcquireError>((Decision::of(&verdict), held))
         })?;
-        // No try overtakes callers that wait for what no clock foretells.
-        let denied = Verdict::Denied(verdict::Denial { retry_after_ns: None });
-        Ok(decided.unwrap_or_else(|| (Decision::of(&denied), None)))
+        Ok(decided.unwrap_or_else(|| (Decision::of(&BEHIND_OTHERS), None)))
     }
 
     #[inline]
@@ -387,7 +385,7 @@ impl<C: Clock> Shared<C> {
         match self.growing_lock_free.current().remaining(self.clock.now_ns()) {
             Some(permits) => Ok(permits),
             None => self.section(|section| {
-                if !section.is_queue_empty() {
+                if !section.state().is_queue_empty() {
                     return 0;
                 }
                 section.behind_all(|limit, now_ns| limit.remaining(now_ns)).unwrap_or(0)
@@ -397,11 +395,14 @@ impl<C: Clock> Shared<C> {
 
     /// Sets whether waiters start at the instants that they were promised.
     pub(crate) fn set_promises_instants(&self, promises_instants: bool) {
-        self.section_even_if_closed(|section| section.set_promises_instants(promises_instants));
+        self.section_even_if_closed(|section| {
+            let (line, now_ns, woken) = section.line();
+            line.set_promises_instants(now_ns, promises_instants, woken);
+        });
     }
 
     pub(crate) fn set_grace(&self, grace_ns: Option<u64>) {
-        self.section_even_if_closed(|section| section.set_grace(grace_ns));
+        self.section_even_if_closed(|section| section.line().0.set_grace(grace_ns));
     }
 
     /// Makes a decision about `permits` behind all waiters. It credits nothing and changes no
@@ -473,33 +474,9 @@ pub(crate) struct LimiterGuard<'a, C> {
 }
 
 impl<'a, C: Clock> LimiterGuard<'a, C> {
-    fn section(&mut self) -> CriticalSection<'_> {
+    pub(crate) fn section(&mut self) -> CriticalSection<'_> {
         CriticalSection::new(self.locked.state(), &mut self.woken, self.now_ns)
             .on(&self.shared.clock)
-    }
-
-    /// Makes a decision behind all waiters; see [`CriticalSection::behind_all`].
-    pub(crate) fn behind_all<T>(
-        &mut self,
-        decide: impl FnOnce(&mut Ledger, u64) -> T,
-    ) -> Option<T> {
-        self.section().behind_all(decide)
-    }
-
-    /// Makes a decision about `permits` behind all waiters; see
-    /// [`CriticalSection::decide_behind_all`].
-    pub(crate) fn decide_behind_all<T, E: From<ExceedsCapacity>>(
-        &mut self,
-        permits: u64,
-        decide: impl FnOnce(&mut Ledger, u64) -> Result<T, E>,
-    ) -> Result<Option<T>, E> {
-        self.section().decide_behind_all(permits, decide)
-    }
-
-    /// Returns how long until the first hold ends.
-    pub(crate) fn hold_ends_ns(&mut self) -> Option<u64> {
-        let now_ns = self.now_ns;
-        self.section().limit().hold_ends_in_ns(now_ns)
     }
 
     /// Releases the lock. Call the returned closure, which wakes waiters, once no lock is held.

@@ -211,7 +211,7 @@ impl<C: Clock> Limiter<C> {
 
 /// Returns the status of the limit behind a lock, after all waiters.
 pub(crate) fn status(section: &mut CriticalSection<'_>) -> Status {
-    if !section.is_queue_empty() {
+    if !section.state().is_queue_empty() {
         return Status::blocked(section.limit().limits().max_at_once());
     }
     let status = section.behind_all(|limit, now_ns| Status::of_ledger(limit, now_ns));

@@ -1,7 +1,7 @@
 //! Finds circles of imports between the modules of a crate.
 //!
-//! Two modules are compared where their paths part: an import of `queue::bounds` by
-//! `ledger::promises` is an arrow from `ledger` to `queue`. A module and what is inside it know
+//! Two modules are compared where their paths part: an import of `line::bounds` by
+//! `ledger::promises` is an arrow from `ledger` to `line`. A module and what is inside it know
 //! each other. Tests do not count.
 
 use std::collections::{BTreeMap, BTreeSet};

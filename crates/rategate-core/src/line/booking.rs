@@ -24,7 +24,7 @@ impl<W> Line<W> {
                 if let Some(Booked { slot, grant }) = first {
                     self.notify_first(slot, Some(grant.start_ns), wakes);
                 }
-                self.expire_one(now_ns, wakes)
+                self.expire(now_ns, wakes)
             }
         }
     }
@@ -35,15 +35,16 @@ impl<W> Line<W> {
     /// They are booked anew from `now_ns` on, so what lies too far back is lost to all of them.
     fn forfeit_overdue(&mut self, now_ns: u64) -> bool {
         let by_ns = now_ns.saturating_sub(MIN_GRACE_NS);
-        let is_lost = |first: &Booked| self.limit.forfeits(first.grant.start_ns, by_ns);
-        if self.promises_instants || !self.booked.front().is_some_and(is_lost) {
+        let first = self.booked.front().map(|first| first.grant.start_ns);
+        let is_lost = first.is_some_and(|start_ns| self.bookings().forfeits(start_ns, by_ns));
+        if self.promises_instants || !is_lost {
             return false;
         }
         self.ahead = None;
         // None of them has come by the limit's own clock.
-        let known_ns = self.limit.clamp(0);
+        let known_ns = self.bookings().clamp(0);
         while self.unbook_last(known_ns) {}
-        self.limit.pass_to(now_ns);
+        self.bookings().pass_to(now_ns);
         true
     }
 
@@ -69,17 +70,23 @@ impl<W> Line<W> {
         }
     }
 
-    /// Ends a wait whose deadline has come.
+    /// Ends a wait whose deadline has come. Returns `true` if there may be more to do.
     ///
     /// Its start has not come, or it would have been granted. So nothing is booked for it that
     /// could have come in time.
-    pub(super) fn expire_one(&mut self, now_ns: u64, wakes: &mut impl Wakes<W>) -> bool {
+    pub(super) fn expire(&mut self, now_ns: u64, wakes: &mut impl Wakes<W>) -> bool {
         let Some(&(deadline_ns, slot)) = self.by_deadline.first() else { return false };
         if deadline_ns > now_ns {
             return false;
         }
+        let takes = self.takes();
+        if takes {
+            self.note_leaving(slot);
+        }
         self.end(slot, Outcome::DeadlinePassed, wakes);
-        self.block_starts_before(deadline_ns);
+        if !takes {
+            self.block_starts_before(deadline_ns);
+        }
         true
     }
 
@@ -105,17 +112,17 @@ impl<W> Line<W> {
             return true;
         }
         // A start that only guesses the order of classes ends no wait.
-        let by_ns = self.deadlines.get(&slot).filter(|_| self.ahead.is_none());
-        let too_late = by_ns.is_some_and(|&by_ns| {
-            let opening = self.limit.opening(self.limit.clamp(requested_ns), permits);
+        let by_ns = self.deadlines.get(&slot).filter(|_| self.ahead.is_none()).copied();
+        let limit = self.bookings();
+        let too_late = by_ns.is_some_and(|by_ns| {
+            let opening = limit.opening(limit.clamp(requested_ns), permits);
             opening.is_ok_and(|opening| opening.start_ns > by_ns)
         });
         if too_late {
             self.end(slot, Outcome::DeadlinePassed, wakes);
             return true;
         }
-        let promised = self.limit.promise(requested_ns, permits);
-        match promised {
+        match self.bookings().promise(requested_ns, permits) {
             Ok(grant) => {
                 self.waiter_slab.set_booked(slot, true);
                 if let Some(waiting) = self.waiter_slab.at(slot)
@@ -180,7 +187,7 @@ impl<W> Line<W> {
     /// Withdraws the last booked start.
     pub(super) fn unbook_last(&mut self, now_ns: u64) -> bool {
         let Some(Booked { slot, grant }) = self.booked.pop_back() else { return false };
-        self.limit.cancel(now_ns, grant.ticket);
+        self.bookings().cancel(now_ns, grant.ticket);
         self.waiter_slab.set_booked(slot, false);
         true
     }

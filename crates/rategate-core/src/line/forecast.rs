@@ -5,7 +5,6 @@
 //! forecast stale until it is made anew. While waiters come late, that happens once per so many
 //! starts that it costs O(1) for each.
 
-use core::mem::swap;
 use core::num::NonZeroU64;
 
 use super::{Line, Wakes};
@@ -47,11 +46,17 @@ impl<W> Line<W> {
             forecast.limit.not_before(start_ns);
         }
         forecast.reported = forecast.reported.max(waiting);
-        // Bookings go to the forecast.
-        swap(&mut self.limit, &mut forecast.limit);
-        while self.book_next(wakes) {}
-        swap(&mut self.limit, &mut forecast.limit);
         self.forecast = Some(forecast);
+        while self.book_next(wakes) {}
+    }
+
+    /// Returns where starts are booked: in the forecast, as long as there is one. There is none
+    /// where waiters do not take.
+    pub(super) const fn bookings(&mut self) -> &mut Ledger {
+        match &mut self.forecast {
+            Some(forecast) => &mut forecast.limit,
+            None => &mut self.limit,
+        }
     }
 
     /// Drops the forecast.
@@ -81,10 +86,13 @@ impl<W> Line<W> {
         wakes: &mut impl Wakes<W>,
         decide: impl FnOnce(&mut Ledger, u64) -> T,
     ) -> Option<T> {
-        if self.waiter_slab.waiting > 0 && self.is_held(wakes) {
-            return None;
+        if !self.is_empty() {
+            self.book_all(wakes);
+            if self.has_unbooked() {
+                return None;
+            }
         }
-        if self.waiter_slab.waiting == 0 || !self.takes() {
+        if self.is_empty() || !self.takes() {
             return Some(decide(&mut self.limit, now_ns));
         }
         let head_ns = self.head.and_then(|head| head.start_ns);
@@ -125,14 +133,14 @@ impl<W> Line<W> {
     ///
     /// # Errors
     ///
-    /// Those of [`Ledger::reserve`].
+    /// [`ExceedsCapacity`] for more permits than could ever pass together.
     pub fn reserve(
         &mut self,
         now_ns: u64,
         permits: u64,
         max_wait_ns: Option<u64>,
         wakes: &mut impl Wakes<W>,
-    ) -> Option<Result<Verdict, ExceedsCapacity>> {
+    ) -> Result<Option<Verdict>, ExceedsCapacity> {
         let is_apart = self.takes() && !(self.due.is_empty() && self.waiter_slab.waiting == 0);
         // A promise is kept, so it has to come behind all waiters as they are now and allow for
         // their lateness. Those that do not fit before it start behind it.
@@ -140,7 +148,7 @@ impl<W> Line<W> {
             self.drop_forecast();
         }
         let margin_ns = if is_apart { self.grace.margin_ns() } else { 0 };
-        let reserved = self.behind_all(now_ns, wakes, |limit, now_ns| {
+        let reserved = self.decide(now_ns, permits, wakes, |limit, now_ns| {
             if !is_apart {
                 return limit.reserve(now_ns, permits, max_wait_ns);
             }
@@ -151,17 +159,17 @@ impl<W> Line<W> {
             }
             limit.clone().reserve(now_ns, permits, max_wait_ns)
         })?;
-        let Ok(Verdict::Granted(grant)) = reserved else { return Some(reserved) };
+        let Some(Verdict::Granted(grant)) = reserved else { return Ok(reserved) };
         let Some(some) = NonZeroU64::new(permits).filter(|_| is_apart) else {
-            return Some(reserved);
+            return Ok(reserved);
         };
         let is_at_once = grant.start_ns <= self.limit.clamp(now_ns);
         let margin_ns = if is_at_once { 0 } else { margin_ns };
         let from_ns = grant.start_ns.saturating_add(margin_ns);
-        let opening = self
-            .limit
-            .opening_before_promises(now_ns.saturating_add(margin_ns), from_ns, some)
-            .ok()?;
+        let by_ns = now_ns.saturating_add(margin_ns);
+        let Ok(opening) = self.limit.opening_before_promises(by_ns, from_ns, some) else {
+            return Ok(None);
+        };
         let start_ns = opening.start_ns;
         // By the forecast it was in time.
         let late_ns = start_ns
@@ -169,13 +177,13 @@ impl<W> Line<W> {
             .checked_sub(max_wait_ns.unwrap_or(u64::MAX));
         if let Some(retry_after_ns) = late_ns.and_then(NonZeroU64::new) {
             let retry_after_ns = Some(retry_after_ns);
-            return Some(Ok(Verdict::Denied(Denial { retry_after_ns })));
+            return Ok(Some(Verdict::Denied(Denial { retry_after_ns })));
         }
         let ticket = self.limit.book_before_promises(now_ns, start_ns, some);
         if let Some(forecast) = &mut self.forecast {
             forecast.limit.book_before_promises(now_ns, start_ns, some);
         }
         let promised_ns = start_ns;
-        Some(Ok(Verdict::Granted(Grant { start_ns, promised_ns, ticket, ..grant })))
+        Ok(Some(Verdict::Granted(Grant { start_ns, promised_ns, ticket, ..grant })))
     }
 }

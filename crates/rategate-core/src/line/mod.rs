@@ -192,7 +192,8 @@ impl<W> Line<W> {
     }
 
     /// Returns the limit, for what moves no start: to hold a grant that has started, to seal and
-    /// open a lock-free form. All else is a [change](Self::change).
+    /// open a lock-free form, or anything while no caller waits. All else is a
+    /// [change](Self::change).
     pub const fn limit_mut(&mut self) -> &mut Ledger {
         &mut self.limit
     }
@@ -282,8 +283,6 @@ impl<W> Line<W> {
 
     /// Changes the limit, or credits it. All waiters are booked anew afterwards, so those that
     /// have to wait longer or start now do.
-    ///
-    /// The line must have been [served](Self::serve) at `now_ns`.
     pub fn change<T>(
         &mut self,
         now_ns: u64,
@@ -299,36 +298,47 @@ impl<W> Line<W> {
         wakes: &mut impl Wakes<W>,
         change: impl FnOnce(&mut Self, u64) -> T,
     ) -> T {
-        self.unbook(now_ns);
+        self.withdraw_starts(now_ns, wakes);
         let changed = change(self, now_ns);
         self.serve_waiters(now_ns, wakes);
         changed
     }
 
-    /// Ends the holds whose time is over, to the benefit of all waiters.
-    fn end_holds(&mut self, now_ns: u64, wakes: &mut impl Wakes<W>) {
-        let now_ns = self.limit.clamp(now_ns);
-        if self.limit.next_end_ns().is_some_and(|end_ns| end_ns <= now_ns) {
+    /// Withdraws all booked starts that have not come by `now_ns`, before the limit changes.
+    fn withdraw_starts(&mut self, now_ns: u64, wakes: &mut impl Wakes<W>) {
+        if !self.takes() {
             // Starts that have come are those of before.
-            if !self.takes() {
-                self.serve_waiters(now_ns, wakes);
-            }
-            self.change(now_ns, wakes, Ledger::end_holds);
+            self.serve_waiters(now_ns, wakes);
         }
+        self.unbook(now_ns);
+    }
+
+    /// Ends the holds whose time is over, to the benefit of all waiters, who have to be served
+    /// then. Returns `true` if there were any.
+    fn end_holds(&mut self, now_ns: u64, wakes: &mut impl Wakes<W>) -> bool {
+        let now_ns = self.limit.clamp(now_ns);
+        let has_ended = self.limit.next_end_ns().is_some_and(|end_ns| end_ns <= now_ns);
+        if has_ended {
+            self.withdraw_starts(now_ns, wakes);
+            self.limit.end_holds(now_ns);
+        }
+        has_ended
     }
 
     /// Tells the first waiter, if it does not know, which hold ends next: it has to serve the line
     /// then.
     pub fn announce_end(&mut self, wakes: &mut impl Wakes<W>) {
-        let end_ns = self.limit.next_end_ns();
+        let Some(end_ns) = self.limit.next_end_ns() else {
+            self.known_end = None;
+            return;
+        };
         let slot = self.first_waiting();
         let first = self.waiter_slab.at(slot);
-        let next = first.and_then(|waiting| Some((&waiting.waiter, (slot, end_ns?))));
-        let known = next.map(|(_, known)| known);
+        let known = first.map(|_| (slot, end_ns));
         if self.known_end != known
-            && let Some((waiter, _)) = next
+            && let Some(waiting) = first
         {
-            wakes.moved(waiter);
+            wakes.moved(&waiting.waiter);
         }
         self.known_end = known;
     }
@@ -404,8 +414,7 @@ impl<W> Line<W> {
         waiter: impl FnOnce() -> W,
         wakes: &mut impl Wakes<W>,
     ) -> Result<Joined, QueueRejection> {
-        self.end_holds(now_ns, wakes);
-        if !self.can_only_enqueue(request) {
+        if self.end_holds(now_ns, wakes) || !self.can_only_enqueue(request) {
             self.serve_waiters(now_ns, wakes);
         }
         let now_ns = self.limit.clamp(now_ns);
@@ -460,8 +469,8 @@ impl<W> Line<W> {
         self.serve_waiters(now_ns, wakes);
     }
 
-    /// Serves as [`serve`](Self::serve) does, for at most `max` starts. Returns `true` if more
-    /// may remain.
+    /// Serves as [`serve`](Self::serve) does, for at most `max` starts, besides those that had come
+    /// on a schedule before a hold ended. Returns `true` if more may remain.
     pub fn serve_some(&mut self, now_ns: u64, max: usize, wakes: &mut impl Wakes<W>) -> bool {
         self.end_holds(now_ns, wakes);
         self.serve_some_waiters(now_ns, max, wakes)
@@ -553,15 +562,6 @@ impl<W> Line<W> {
         self.free(waiter_id.0)
     }
 
-    /// Returns `true` if no new caller can be granted permits before an act that no clock
-    /// foretells.
-    ///
-    /// That is so while a waiter waits for such an act. Books all other waiters.
-    fn is_held(&mut self, wakes: &mut impl Wakes<W>) -> bool {
-        self.book_all(wakes);
-        self.has_unbooked()
-    }
-
     /// Returns the instant until which a waiter has to wait, as things stand: its start or
     /// deadline.
     ///
@@ -608,7 +608,7 @@ impl<W> Line<W> {
     /// Books all waiters, as far as their starts can be known.
     ///
     /// The next decision of the limit then comes behind them: [`behind_all`](Self::behind_all).
-    pub fn book_all(&mut self, wakes: &mut impl Wakes<W>) {
+    fn book_all(&mut self, wakes: &mut impl Wakes<W>) {
         if self.takes() {
             if self.ahead.is_some() {
                 self.drop_forecast();

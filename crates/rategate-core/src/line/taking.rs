@@ -194,17 +194,6 @@ impl<W> Line<W> {
         self.expire(now_ns, wakes)
     }
 
-    /// Ends a wait whose deadline has come. Returns `true` if there may be more to do.
-    fn expire(&mut self, now_ns: u64, wakes: &mut impl Wakes<W>) -> bool {
-        let Some(&(deadline_ns, slot)) = self.by_deadline.first() else { return false };
-        if deadline_ns > now_ns {
-            return false;
-        }
-        self.note_leaving(slot);
-        self.end(slot, Outcome::DeadlinePassed, wakes);
-        true
-    }
-
     fn make_due(&mut self, now_ns: u64, slot: u32, promised_ns: u64, wakes: &mut impl Wakes<W>) {
         let Some(waiting) = self.waiter_slab.at(slot) else { return };
         let (requested_ns, permits, class) =

@@ -86,7 +86,6 @@ impl Queued {
                 let ended = self.take(now_ns, id);
                 assert!(ended.is_some(), "{id} came at once");
             }
-            self.line.serve(now_ns, &mut self.woken);
         }
     }
 
@@ -138,7 +137,7 @@ impl Queued {
     /// Returns the promised start, if there is one that has not come.
     pub(crate) fn promise(&mut self, now_ns: u64, id: u32) -> Option<u64> {
         let Self { line, woken, .. } = self;
-        let Some(Ok(Verdict::Granted(grant))) = line.reserve(now_ns, 1, None, woken) else {
+        let Ok(Some(Verdict::Granted(grant))) = line.reserve(now_ns, 1, None, woken) else {
             return None;
         };
         let Some(waiter_id) = line.wait_for_promise(now_ns, now_ns, &grant) else {

@@ -137,11 +137,15 @@ impl Watch {
         let mut granted = 0_u32;
         loop {
             let (next_ns, slack_ns, left, has_more, takes) = shared.section_to_serve(|section| {
-                let before = section.waiting();
+                let before = section.state().waiting();
                 let has_more = section.serve_some(BATCH);
                 section.rouse(woke_ns);
-                granted = granted.saturating_add(before.saturating_sub(section.waiting()));
-                (section.arm(), section.slack_ns(), section.waiting(), has_more, section.takes())
+                granted = granted.saturating_add(before.saturating_sub(section.state().waiting()));
+                {
+                    let (next_ns, state) = (section.arm(), section.state());
+                    let slack_ns = state.limit().slack_ns();
+                    (next_ns, slack_ns, state.waiting(), has_more, state.takes())
+                }
             });
             if has_more {
                 continue;

@@ -443,16 +443,17 @@ impl<C: Clock> Held for LimiterLockGuard<'_, C> {
         let Some((at, permits)) = self.wanted else { return };
         let Some(permits) = NonZeroU64::new(permits) else { return };
         let permits = permits.saturating_add(self.spared);
-        let hold_ends_ns = self.guard.hold_ends_ns();
-        let opens = self
-            .guard
-            .behind_all(|limit, now_ns| Opens::of(at, (limit, now_ns), after_ns, permits));
+        let mut section = self.guard.section();
+        let hold_ends_ns = section.limit().hold_ends_in_ns(section.now_ns);
+        let opens =
+            section.behind_all(|limit, now_ns| Opens::of(at, (limit, now_ns), after_ns, permits));
         each(opens.unwrap_or(Opens { at, wait_ns: Err(Refusal::Held), hold_ends_ns }));
     }
 
     fn take(&mut self, grants: &mut Vec<(usize, Grant)>) {
         let Some((at, permits)) = self.wanted else { return };
-        let taken = self.guard.behind_all(|limit, now_ns| limit.try_acquire(now_ns, permits));
+        let taken =
+            self.guard.section().behind_all(|limit, now_ns| limit.try_acquire(now_ns, permits));
         if let Some(Ok(Verdict::Granted(grant))) = taken {
             grants.push((at, Grant::as_promised(&grant)));
         }
@@ -461,7 +462,9 @@ impl<C: Clock> Held for LimiterLockGuard<'_, C> {
     fn hold(&mut self, ttl_ns: u64, _with_status: bool, holds: &mut Vec<(usize, HeldStatus)>) {
         let Some((at, permits)) = self.wanted else { return };
         let hold = |limit: &mut Ledger, now_ns| limit.try_hold(now_ns, permits, ttl_ns);
-        if let Ok(Some(HoldVerdict::Held(hold))) = self.guard.decide_behind_all(permits, hold) {
+        if let Ok(Some(HoldVerdict::Held(hold))) =
+            self.guard.section().decide_behind_all(permits, hold)
+        {
             holds.push((at, (hold, None)));
         }
     }

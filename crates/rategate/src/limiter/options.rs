@@ -128,7 +128,7 @@ impl<C: Clock> Limiter<C> {
     ///
     /// [`Closed`].
     pub fn bound_queue(&self, bounds: QueueBounds) -> Result<(), Closed> {
-        self.shared.section(|section| section.set_bounds(bounds))
+        self.shared.section(|section| section.line().0.set_bounds(bounds))
     }
 
     /// Creates a handle for a class of callers with a wait queue of its own.
@@ -166,7 +166,10 @@ impl<C: Clock> Limiter<C> {
     /// [`ClassError`].
     pub fn class(&self, weight: u64) -> Result<Self, ClassError> {
         let weight = NonZeroU64::new(weight).ok_or(ClassError::ZeroWeight)?;
-        let class = self.shared.section(|section| section.add_class(weight))??;
+        let class = self.shared.section(|section| {
+            let (line, now_ns, woken) = section.line();
+            line.add_class(now_ns, weight, woken)
+        })??;
         Ok(Self { class, ..self.clone() })
     }
 

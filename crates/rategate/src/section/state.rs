@@ -102,14 +102,6 @@ impl State {
         self.waits()?.line.next_ns(self.rousing(is_real_time))
     }
 
-    /// Wakes the thread that waits first, if it does not know which hold ends next: it has to
-    /// serve the line then.
-    pub(crate) fn notify_first(&mut self, woken: &mut Woken) {
-        if let Some(waits) = self.waits_mut() {
-            waits.line.announce_end(woken);
-        }
-    }
-
     /// Returns `true` if there are waiters, or grants that have not reached theirs.
     pub(crate) fn is_queued(&self, now_ns: u64) -> bool {
         self.waits().is_some_and(|waits| !waits.line.is_idle(now_ns))
@@ -146,8 +138,12 @@ impl State {
         }
     }
 
-    /// Returns `true` if the tasks' timer has to be set anew, at the end of a critical section.
-    pub(crate) fn must_arm(&mut self, woken: &Woken, is_real_time: bool) -> bool {
+    /// Returns `true` if the tasks' timer has to be set anew, at the end of a critical section. A
+    /// thread that waits first learns there which hold ends next.
+    pub(crate) fn must_arm(&mut self, woken: &mut Woken, is_real_time: bool) -> bool {
+        if let Some(waits) = self.waits_mut() {
+            waits.line.announce_end(woken);
+        }
         let next_ns = self.next_ns(is_real_time);
         let Some(waits) = self.waits_mut() else { return false };
         waits.tasks = waits.tasks.saturating_sub(woken.tasks);

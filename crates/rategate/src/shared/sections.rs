@@ -116,7 +116,6 @@ impl<C: Clock> Shared<C> {
         now_ns: u64,
     ) -> bool {
         let state = locked.state();
-        state.notify_first(woken);
         if !state.is_queued(now_ns) && !self.is_closed() {
             state.limit_mut().open(self.growing_lock_free.current(), now_ns);
         }

@@ -82,8 +82,12 @@ impl<C: Clock> Shared<C> {
             };
             self.record_seen_ns(section.now_ns);
             let due_ns = section.due_ns(&waiter_slot);
-            let waiter = self.waiter().as_to(precision, section.slack_ns());
-            Ok(Err((waiter_slot, due_ns, waiter.taking(section.takes(), section.margin_ns()))))
+            let waiter = self.waiter().as_to(precision, section.limit().slack_ns());
+            Ok(Err((
+                waiter_slot,
+                due_ns,
+                waiter.taking(section.state().takes(), section.margin_ns()),
+            )))
         })??;
         match joined {
             Ok(grant) => Ok(grant),
@@ -182,7 +186,10 @@ impl<C: Clock> Shared<C> {
     ///
     /// Returns `None` where it has started, or the limit promises instants.
     pub(crate) fn wait_for_promise(&self, promise: &Promise) -> Option<WaiterId> {
-        self.section_even_if_closed(|section| section.wait_for_promise(&promise.grant))
+        self.section_even_if_closed(|section| {
+            let (line, now_ns, _) = section.line();
+            line.wait_for_promise(now_ns, promise.grant.scheduled_ns, &promise.grant)
+        })
     }
 
     /// Leaves a waiter slot. A grant that has reached it counts as used, except in flight.
@@ -232,23 +239,18 @@ impl<C: Clock> Shared<C> {
         permits: u64,
         max_wait_ns: Option<u64>,
     ) -> Result<Promise, AcquireError> {
-        self.section(|section| match section.reserve(permits, max_wait_ns) {
-            Some(Ok(Verdict::Granted(grant))) => {
+        self.section(|section| match section.reserve(permits, max_wait_ns)? {
+            Some(Verdict::Granted(grant)) => {
                 self.record_seen_ns(section.now_ns);
-                Ok(Promise { grant, slack_ns: section.slack_ns() })
+                Ok(Promise { grant, slack_ns: section.limit().slack_ns() })
             }
-            Some(Ok(Verdict::Denied(denial))) => {
+            Some(Verdict::Denied(denial)) => {
                 let refused = section.behind_all(|limit, requested_ns| {
                     refused(limit, requested_ns, permits, max_wait_ns, denial)
                 });
                 Err(refused.unwrap_or(AcquireError::Held))
             }
-            Some(Err(error)) => Err(error.into()),
-            None => {
-                // More than could ever pass will not pass later either.
-                section.limit().peek(section.now_ns, permits)?;
-                Err(AcquireError::Held)
-            }
+            None => Err(AcquireError::Held),
         })?
     }
 
