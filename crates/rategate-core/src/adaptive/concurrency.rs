@@ -27,6 +27,7 @@ const FIRST: u32 = 20;
 /// ```
 /// use rategate_core::adaptive::{AdaptiveConcurrency, Outcome};
 /// use rategate_core::ledger::Ledger;
+/// use rategate_core::policy::Ending;
 /// use rategate_core::verdict::Verdict;
 ///
 /// let mut limit = Ledger::new(AdaptiveConcurrency::new(1, 200), 0);

@@ -64,6 +64,16 @@ enum Form {
     Borders(Borders),
 }
 
+macro_rules! of_form {
+    ($packed:expr, $form:ident => $call:expr) => {
+        match $packed.0 {
+            Form::Bucket($form) => $call,
+            Form::Cells($form) => $call,
+            Form::Borders($form) => $call,
+        }
+    };
+}
+
 impl Packed {
     /// Returns the numbers as plain words, which fit atomics.
     #[must_use]
@@ -91,11 +101,7 @@ impl Packed {
     #[must_use]
     #[inline]
     pub const fn full_at(self, now_ns: u64) -> u64 {
-        match self.0 {
-            Form::Bucket(bucket) => bucket.full_at(now_ns),
-            Form::Cells(cells) => cells.full_at(now_ns),
-            Form::Borders(borders) => borders.full_at(now_ns),
-        }
+        of_form!(self, form => form.full_at(now_ns))
     }
 
     /// Returns the time within which each value has to be checked, in nanoseconds.
@@ -104,11 +110,7 @@ impl Packed {
     /// further ahead of the clock than twice this time.
     #[must_use]
     pub const fn validity_ns(self) -> u64 {
-        match self.0 {
-            Form::Bucket(bucket) => bucket.validity_ns(),
-            Form::Cells(cells) => cells.validity_ns(),
-            Form::Borders(borders) => borders.validity_ns(),
-        }
+        of_form!(self, form => form.validity_ns())
     }
 
     /// Returns `true` if a limit has been as good as fresh for some time, not only since this
@@ -118,11 +120,7 @@ impl Packed {
     #[must_use]
     #[inline]
     pub fn is_full(self, value: u64, now_ns: u64) -> bool {
-        match self.0 {
-            Form::Bucket(bucket) => bucket.is_full(value, now_ns),
-            Form::Cells(cells) => cells.is_full(value, now_ns),
-            Form::Borders(borders) => borders.is_full(value, now_ns),
-        }
+        of_form!(self, form => form.is_full(value, now_ns))
     }
 
     /// Returns the instant at which the limit will be as good as fresh, if it is not now.
@@ -131,11 +129,7 @@ impl Packed {
     /// limit, by the next point of its grid.
     #[must_use]
     pub fn full_after(self, value: u64, now_ns: u64) -> u64 {
-        match self.0 {
-            Form::Bucket(bucket) => bucket.full_after(value, now_ns),
-            Form::Cells(cells) => cells.full_after(value, now_ns),
-            Form::Borders(borders) => borders.full_after(value, now_ns),
-        }
+        of_form!(self, form => form.full_after(value, now_ns))
     }
 
     /// Returns the time until the limit is as good as fresh if no call comes meanwhile; zero if
@@ -145,11 +139,7 @@ impl Packed {
     #[must_use]
     #[inline]
     pub fn fresh_in_ns(self, value: u64, now_ns: u64) -> Option<u64> {
-        let left_ns = match self.0 {
-            Form::Bucket(bucket) => bucket.fresh_in_ns(value, now_ns),
-            Form::Cells(cells) => cells.fresh_in_ns(value, now_ns),
-            Form::Borders(borders) => borders.fresh_in_ns(value, now_ns),
-        };
+        let left_ns = of_form!(self, form => form.fresh_in_ns(value, now_ns));
         now_ns.checked_add(left_ns).map(|_| left_ns)
     }
 
@@ -161,11 +151,7 @@ impl Packed {
     #[inline]
     #[must_use]
     pub fn decide(self, value: u64, now_ns: u64, permits: u64) -> Option<Result<u64, NonZeroU64>> {
-        match self.0 {
-            Form::Bucket(bucket) => bucket.decide(value, now_ns, permits),
-            Form::Cells(cells) => cells.decide(value, now_ns, permits),
-            Form::Borders(borders) => borders.decide(value, now_ns, permits),
-        }
+        of_form!(self, form => form.decide(value, now_ns, permits))
     }
 
     /// Books permits that have been used already. Returns the value behind the charge and its
@@ -179,22 +165,14 @@ impl Packed {
         permits: u64,
         debt: Debt,
     ) -> Option<(u64, Charged)> {
-        match self.0 {
-            Form::Bucket(bucket) => bucket.charge(value, now_ns, permits, debt),
-            Form::Cells(cells) => cells.charge(value, now_ns, permits, debt),
-            Form::Borders(borders) => borders.charge(value, now_ns, permits, debt),
-        }
+        of_form!(self, form => form.charge(value, now_ns, permits, debt))
     }
 
     /// Returns by how many permits the limit is exceeded.
     #[inline]
     #[must_use]
     pub fn debt(self, value: u64, now_ns: u64) -> u64 {
-        match self.0 {
-            Form::Bucket(bucket) => bucket.debt(value, now_ns),
-            Form::Cells(cells) => cells.debt(value, now_ns),
-            Form::Borders(borders) => borders.debt(value, now_ns),
-        }
+        of_form!(self, form => form.debt(value, now_ns))
     }
 
     /// Returns the time until the limit is not exceeded any more; zero if it is not.
@@ -229,22 +207,14 @@ impl Packed {
     #[must_use]
     #[inline]
     pub fn remaining(self, value: u64, now_ns: u64) -> u64 {
-        match self.0 {
-            Form::Bucket(bucket) => bucket.remaining(value, now_ns),
-            Form::Cells(cells) => cells.remaining(value, now_ns),
-            Form::Borders(borders) => borders.remaining(value, now_ns),
-        }
+        of_form!(self, form => form.remaining(value, now_ns))
     }
 
     /// Returns how many permits a fresh limit grants at once.
     #[must_use]
     #[inline]
     pub const fn capacity(self) -> u64 {
-        match self.0 {
-            Form::Bucket(bucket) => bucket.capacity(),
-            Form::Cells(cells) => cells.capacity(),
-            Form::Borders(borders) => borders.capacity(),
-        }
+        of_form!(self, form => form.capacity())
     }
 }
 

@@ -55,6 +55,7 @@ const FORGETS_NS: u64 = 600_000_000_000;
 /// use rategate_core::adaptive::{AdaptiveRate, Outcome};
 /// use rategate_core::any_policy::Member;
 /// use rategate_core::ledger::Ledger;
+/// use rategate_core::policy::Ending;
 /// use rategate_core::rate::Rate;
 /// use rategate_core::verdict::Verdict;
 ///
