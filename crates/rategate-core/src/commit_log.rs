@@ -22,7 +22,7 @@
 //!   this one, the same holds with [a guard](CommitLog::with_clock_error_ppm).
 //! * **Starts.** The ceiling holds for real starts (the default), and for promised instants where
 //!   a schedule promises instants.
-//! * **Commit.** [`release`](crate::ledger::Ledger::release) commits: the slot cools from the
+//! * **Commit.** An [end](crate::ledger::Ledger::end) commits: the slot cools from the
 //!   reading of the clock that comes with the call. Releasing more than are held commits those
 //!   that are held.
 //! * **Abort.** [`abort`](crate::ledger::Ledger::abort) frees held slots at once: for operations

@@ -129,9 +129,10 @@ pub trait Policy: Clone + Debug + PartialEq {
     /// they had never been taken. Returns how many. A refund of that many permits or fewer would
     /// have taken back all of them.
     ///
-    /// The default is that of a limit on operations in flight: a grant has moved nothing else.
+    /// By default a limit on operations in flight [credits](Self::credit) them, as a grant has
+    /// moved nothing else there, and others take nothing back.
     fn refund(&self, state: &mut Self::State, refund: Refund) -> u64 {
-        self.credit(state, refund.now_ns, refund.permits)
+        if self.counts_in_flight() { self.credit(state, refund.now_ns, refund.permits) } else { 0 }
     }
 
     /// Returns `true` if the policy is a token bucket, at whatever rate.
@@ -160,7 +161,9 @@ pub trait Policy: Clone + Debug + PartialEq {
     /// instant too. By default operations in flight are aborted: do not end them as well.
     fn credit(&self, state: &mut Self::State, now_ns: u64, permits: u64) -> u64 {
         let permits = permits.min(self.in_flight(state));
-        self.end(state, Ended { now_ns, permits, how: Ending::Aborted });
+        if permits > 0 {
+            self.end(state, Ended { now_ns, permits, how: Ending::Aborted });
+        }
         permits
     }
 
@@ -184,8 +187,8 @@ pub trait Policy: Clone + Debug + PartialEq {
         Some(from_ns)
     }
 
-    /// Returns `true` if the policy counts operations in flight, so that their
-    /// [end](Self::end) changes something.
+    /// Returns `true` if the policy counts operations [in flight](Self::in_flight), so that their
+    /// [end](Self::end) changes something. It needs these two then.
     fn counts_in_flight(&self) -> bool {
         false
     }

@@ -318,6 +318,9 @@ fn what_does_not_fit_is_not_packed() {
         limit.charge(charge).map(|_| limit).unwrap()
     };
     assert!(used_at(3).pack(3).is_some());
+    let mut limit = used_at(3);
+    let within = Charge { now_ns: 3, permits: 7, debt: Debt::CARRIED };
+    assert!(limit.charge(within).is_some() && limit.pack(3).is_some(), "no window pays for it");
     assert_eq!(used_at(11 * S).pack(11 * S), None, "between two seconds");
     assert_eq!(used_at(21 * S).pack(21 * S), None, "too far ahead");
     let mut limit = used_at(3);

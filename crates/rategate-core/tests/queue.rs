@@ -9,6 +9,7 @@ use fastrand::Rng;
 use rategate_core::adaptive::AdaptiveRate;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
+use rategate_core::commit_log::CommitLog;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::debt::Debt;
 use rategate_core::error::ExceedsCapacity;
@@ -292,6 +293,51 @@ fn ends_of_holds_serve_the_line() {
         line.announce_end(woken);
         assert_eq!(woken.moved, [0]);
     }
+}
+
+/// Where a waiter waits for what no clock foretells, nothing is decided behind it but nothing, and
+/// what could never pass.
+#[test]
+fn behind_an_unknown_start_nothing_is_promised() {
+    let mut harness = Queued::taking(Ledger::new(Concurrency::new(1), 0));
+    harness.join(0, 0, 1, None).unwrap();
+    harness.join(0, 1, 1, None).unwrap();
+    let Queued { line, woken, .. } = &mut harness;
+    for permits in 0..=2 {
+        let tried = line.decide(1, permits, woken, |limit, at| limit.try_acquire(at, permits));
+        for answer in [tried, line.reserve(1, permits, None, woken)] {
+            match permits {
+                0 => assert!(matches!(answer, Ok(Some(Verdict::Granted(_))))),
+                1 => assert_eq!(answer, Ok(None)),
+                _ => assert_eq!(answer, Err(ExceedsCapacity::new(2, 1))),
+            }
+        }
+    }
+}
+
+/// A hold that ends may make a start later than a deadline: that wait ends at once, and the next
+/// starts, however few are served at a time.
+#[test]
+fn an_ended_hold_ends_hopeless_waits() {
+    let log = CommitLog::try_new(2, Duration::from_nanos(10 * S)).unwrap();
+    let mut harness = Queued::taking(Ledger::new(log, 0));
+    let _ = harness.change(0, |limit| limit.try_hold(0, 1, 5 * S)).unwrap();
+    harness.join(S, 0, 2, Some(8 * S)).unwrap();
+    harness.join(2 * S, 1, 1, None).unwrap();
+    while harness.line.serve_some(5 * S, 1, &mut harness.woken) {}
+    assert_eq!(harness.woken.settled, [0, 1]);
+    assert_eq!(harness.line.collect(&harness.waiter_ids[&0].0), Some(Outcome::DeadlinePassed));
+    assert!(harness.line.is_due(&harness.waiter_ids[&1].0));
+}
+
+/// A change of a schedule leaves the starts that have come by then, whether served or not.
+#[test]
+fn a_change_keeps_what_has_come() {
+    let mut harness = Queued::new(Ledger::new(Gcra::per_second(1), 0));
+    (0..3).for_each(|id| harness.join(0, id, 1, None).unwrap());
+    harness.change(S + 5, |limit| limit.reconfigure(S + 5, Gcra::per_hour(1)).unwrap());
+    harness.gather();
+    assert_eq!((harness.starts[&1], harness.starts.len()), ((S, 1), 2));
 }
 
 /// A deadline that could not be foretold ends the wait when it has come, and those behind move

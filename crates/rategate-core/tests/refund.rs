@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use crate::common::{MS, S, granted, part, rate, start};
 use fastrand::Rng;
+use rategate_core::adaptive::AdaptiveConcurrency;
 use rategate_core::any_policy::{AnyPolicy, Member};
 use rategate_core::backfill_pool::BackfillPool;
+use rategate_core::commit_log::CommitLog;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
@@ -383,10 +385,17 @@ fn a_pool_takes_all_back() {
 
 #[test]
 fn what_never_was_in_flight_is_released() {
-    let mut limit = Ledger::new(Concurrency::new(3), 0);
-    let grant = granted(limit.try_acquire(0, 3)).unwrap();
-    assert_eq!(limit.refund(5, &grant, 2), 2);
-    assert_eq!(limit.remaining(5), 2);
+    let limits: [AnyPolicy; 3] = [
+        Concurrency::new(3).into(),
+        CommitLog::try_new(3, Duration::from_nanos(100)).unwrap().into(),
+        AdaptiveConcurrency::new(3, 3).into(),
+    ];
+    for policy in limits {
+        let mut limit = Ledger::new(policy, 0);
+        let grant = granted(limit.try_acquire(0, 3)).unwrap();
+        assert_eq!(limit.refund(5, &grant, 2), 2, "{policy:?}");
+        assert_eq!((limit.remaining(5), limit.credit(5, 9), limit.remaining(5)), (2, 1, 3));
+    }
 }
 
 /// The newest grant can be refunded whole, however long ago it was: nothing has been lost

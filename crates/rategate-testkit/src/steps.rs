@@ -4,6 +4,7 @@ use rategate_core::error::ExceedsCapacity;
 use rategate_core::fair::ClassId;
 use rategate_core::holds::{Committed, Hold, HoldVerdict};
 use rategate_core::line::{Outcome as Ended, Request};
+use rategate_core::policy::Ending;
 use rategate_core::verdict::{Grant, Settled, Verdict};
 
 use crate::named::{Granted, Held};
@@ -138,12 +139,13 @@ impl<'s> Steps<'s> {
                 ("leave", wait.permits, StepReport::only(outcome))
             }
             Call::Release { permits } => {
-                limits.release(now_ns, *permits);
+                limits.end(now_ns, *permits, Ending::Released);
                 ("release", Some(*permits), StepReport::only(Outcome::Set))
             }
             Call::End { outcome: ending } => {
                 let (permits, outcome) = self.given.end(of, |one| {
-                    limits.release_with_outcome(now_ns, &one.grant.0, *ending);
+                    let Grant { start_ns, permits, .. } = one.grant.0;
+                    limits.end(now_ns, permits, Ending::Of { start_ns, outcome: *ending });
                 });
                 ("release", permits, StepReport::only(outcome))
             }

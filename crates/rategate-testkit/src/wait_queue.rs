@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use rategate_core::adaptive::Outcome as Outcomes;
 use rategate_core::all_of::AllOf;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::debt::{Charged, Debt};
@@ -157,17 +156,12 @@ impl QueuedLimits {
         self.change(now_ns, |limits| limits.refill(now_ns, permits))
     }
 
-    pub(crate) fn release(&mut self, now_ns: u64, permits: u64) -> bool {
-        self.line.limit().counts_in_flight()
-            && self.change(now_ns, |limits| limits.release(now_ns, permits))
-    }
-
-    /// Ends the operations of a grant in some way.
-    pub(crate) fn release_with_outcome(&mut self, now_ns: u64, grant: &Grant, outcome: Outcomes) {
-        self.change(now_ns, |limits| {
-            let how = Ending::Of { start_ns: grant.start_ns, outcome };
-            limits.end(now_ns, grant.permits, how)
-        });
+    /// Ends operations in some way. Returns `true` if the limits count those in flight, or follow
+    /// this end.
+    pub(crate) fn end(&mut self, now_ns: u64, permits: u64, how: Ending) -> bool {
+        let follows = matches!(how, Ending::Of { .. });
+        (follows || self.line.limit().counts_in_flight())
+            && self.change(now_ns, |limits| limits.end(now_ns, permits, how))
     }
 
     /// Holds the permits of a grant that has started, until `end_ns`.

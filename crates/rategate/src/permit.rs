@@ -1,6 +1,5 @@
 //! Permits of an operation in flight, whose drop, on any thread, ends the operation.
 
-use rategate_core::policy::Ending;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use crate::decision::{Decision, Denial, Grant};
 use crate::error::{AcquireError, Expired, ShareError, TryAcquireError};
 use crate::limiter::Limiter;
 use crate::shared::Shared;
+use rategate_core::policy::Ending;
 use rategate_core::share::Share;
 use rategate_core::span::whole_ns;
 

@@ -7,6 +7,7 @@ pub use rategate_core::fixed_window::{Anchor, Windows};
 pub use rategate_core::ledger::Ledger;
 pub use rategate_core::members::Members;
 pub use rategate_core::node::{Divisible, Part};
+pub use rategate_core::policy::Ending;
 pub use rategate_core::portable;
 pub use rategate_core::ratio::Ratio;
 pub use rategate_core::saved;

@@ -1,9 +1,10 @@
 //! Reservations: promised starts that are waited for, kept or cancelled.
 
-use rategate_core::policy::Ending;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+use rategate_core::policy::Ending;
 
 use crate::clock::wait::Precision;
 use crate::clock::{Clock, MonotonicClock};

@@ -6,7 +6,6 @@
 //! and puts it back if it fits. While callers wait the state stays out, so that no try overtakes
 //! them. A limit without a lock-free state denies single permits at a gate, once it is used up.
 
-use rategate_core::policy::Ending;
 use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -18,6 +17,7 @@ use rategate_core::error::ExceedsCapacity;
 use rategate_core::error::LimitError;
 use rategate_core::holds::Hold;
 use rategate_core::ledger::Ledger;
+use rategate_core::policy::Ending;
 use rategate_core::share::Share;
 use rategate_core::verdict::{self, Verdict};
 

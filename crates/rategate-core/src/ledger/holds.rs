@@ -11,7 +11,7 @@ use crate::error::ExceedsCapacity;
 use crate::exact::Exact;
 use crate::holds::{Committed, Hold, HoldVerdict};
 use crate::ordered_map::OrderedMap;
-use crate::policy::{self, Bucket, Ending, Taken};
+use crate::policy::{Bucket, Ended, Ending, Taken};
 use crate::refund::{Refund, RefundEpoch};
 use crate::verdict::{Grant, Settled, Ticket, Verdict};
 
@@ -48,14 +48,14 @@ pub(super) struct Held {
 }
 
 /// A hold that ends.
-struct Ended {
+struct EndedHold {
     serial: u64,
     permits: u64,
     /// `None` of buckets alone, whose leads know its place.
     refund: Option<Held>,
 }
 
-impl Ended {
+impl EndedHold {
     const fn is_led(&self) -> bool {
         match &self.refund {
             None => true,
@@ -89,13 +89,13 @@ impl Holds {
         led.max(other)
     }
 
-    fn remove(&mut self, place: Place) -> Option<Ended> {
+    fn remove(&mut self, place: Place) -> Option<EndedHold> {
         let (_, serial) = place;
         if let Some(permits) = self.led.remove(&place) {
-            return Some(Ended { serial, permits, refund: None });
+            return Some(EndedHold { serial, permits, refund: None });
         }
         let held = self.others.remove(&place)?;
-        Some(Ended { serial, permits: held.permits, refund: Some(held) })
+        Some(EndedHold { serial, permits: held.permits, refund: Some(held) })
     }
 
     fn len(&self) -> usize {
@@ -336,7 +336,7 @@ impl Ledger {
     /// Takes back the `unused` permits of a hold that ends at `now_ns`. Returns how many came back
     /// to every limit. In limits on operations in flight, so many are released, and the others
     /// aborted.
-    fn take_back(&mut self, now_ns: u64, ended: &Ended, unused: u64, released: u64) -> u64 {
+    fn take_back(&mut self, now_ns: u64, ended: &EndedHold, unused: u64, released: u64) -> u64 {
         let serial = ended.serial;
         // Without one its bucket is none any more, and nothing comes back.
         let refund = ended.refund.map(|held| held.refund(now_ns, unused, self.epoch));
@@ -346,9 +346,9 @@ impl Ledger {
         for limit in self.started.as_mut_slice() {
             let leads = leads.as_mut().and_then(Iterator::next);
             let back = if limit.policy().counts_in_flight() {
-                limit.end(policy::Ended { now_ns, permits: released, how: Ending::Released });
+                limit.end(Ended { now_ns, permits: released, how: Ending::Released });
                 let permits = ended.permits.saturating_sub(released);
-                limit.end(policy::Ended { now_ns, permits, how: Ending::Aborted });
+                limit.end(Ended { now_ns, permits, how: Ending::Aborted });
                 unused
             } else {
                 match (limit.bucket(), leads) {

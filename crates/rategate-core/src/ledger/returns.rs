@@ -278,26 +278,32 @@ impl Ledger {
     /// pool](crate::backfill_pool) does.
     pub fn refill(&mut self, now_ns: u64, permits: u64) -> bool {
         self.pass_to(now_ns);
-        let taken = self.started.refill(self.latest_ns, permits);
+        let has_taken = self.started.refill(self.latest_ns, permits);
         // The refill may have filled a limit that an earlier ticket says was not full.
         self.note_change();
-        self.forget_booked_if(taken)
+        if has_taken {
+            self.booked = None;
+        }
+        has_taken
     }
 
     /// Records that operations have ended. Returns `true` if any limit here counts operations in
     /// flight or follows this end.
     ///
-    /// Of [concurrency](crate::concurrency) their permits are free again. A
+    /// Of limits on operations in flight their permits are free again, but a
     /// [commit log](crate::commit_log) counts the effects that they may have had for a period from
-    /// now on.
+    /// now on. [Adaptive](crate::adaptive) limits follow outcomes.
     pub fn end(&mut self, now_ns: u64, permits: u64, how: Ending) -> bool {
         self.pass_to(now_ns);
         let counts = self.started.end(Ended { now_ns: self.latest_ns, permits, how });
-        if counts && how == Ending::Aborted {
-            // As after a cancel, a call may now fit before a promise.
-            self.note_room();
+        if counts {
+            self.booked = None;
+            if how == Ending::Aborted {
+                // As after a cancel, a call may now fit before a promise.
+                self.note_room();
+            }
         }
-        self.forget_booked_if(counts)
+        counts
     }
 
     /// Records that operations have [ended](Self::end) and may have had their effect.
@@ -308,12 +314,5 @@ impl Ledger {
     /// Records that operations have [ended](Self::end) that had no effect and never will.
     pub fn abort(&mut self, now_ns: u64, permits: u64) -> bool {
         self.end(now_ns, permits, Ending::Aborted)
-    }
-
-    fn forget_booked_if(&mut self, has_changed: bool) -> bool {
-        if has_changed {
-            self.booked = None;
-        }
-        has_changed
     }
 }

@@ -72,8 +72,8 @@ impl<W> Line<W> {
 
     /// Ends a wait whose deadline has come. Returns `true` if there may be more to do.
     ///
-    /// Its start has not come, or it would have been granted. So nothing is booked for it that
-    /// could have come in time.
+    /// Its start has not come, or it would have been granted. So nothing is booked for it on a
+    /// schedule that could have come in time.
     pub(super) fn expire(&mut self, now_ns: u64, wakes: &mut impl Wakes<W>) -> bool {
         let Some(&(deadline_ns, slot)) = self.by_deadline.first() else { return false };
         if deadline_ns > now_ns {

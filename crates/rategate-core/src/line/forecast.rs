@@ -144,7 +144,7 @@ impl<W> Line<W> {
         let is_apart = self.takes() && !(self.due.is_empty() && self.waiter_slab.waiting == 0);
         // A promise is kept, so it has to come behind all waiters as they are now and allow for
         // their lateness. Those that do not fit before it start behind it.
-        if self.forecast.as_ref().is_some_and(|forecast| forecast.is_stale) {
+        if permits > 0 && self.forecast.as_ref().is_some_and(|forecast| forecast.is_stale) {
             self.drop_forecast();
         }
         let margin_ns = if is_apart { self.grace.margin_ns() } else { 0 };

@@ -469,23 +469,30 @@ impl<W> Line<W> {
         self.serve_waiters(now_ns, wakes);
     }
 
+    fn serve_waiters(&mut self, now_ns: u64, wakes: &mut impl Wakes<W>) {
+        self.serve_at_most(now_ns, usize::MAX, wakes);
+    }
+
     /// Serves as [`serve`](Self::serve) does, for at most `max` starts, besides those that had come
     /// on a schedule before a hold ended. Returns `true` if more may remain.
     pub fn serve_some(&mut self, now_ns: u64, max: usize, wakes: &mut impl Wakes<W>) -> bool {
         self.end_holds(now_ns, wakes);
-        self.serve_some_waiters(now_ns, max, wakes)
+        self.serve_at_most(now_ns, max, wakes)
     }
 
-    fn serve_waiters(&mut self, now_ns: u64, wakes: &mut impl Wakes<W>) {
-        self.serve_some_waiters(now_ns, usize::MAX, wakes);
-        // The order among classes is not known as long as others may join.
-        if self.is_changed && !self.deadlines.is_empty() && !self.has_classes() {
-            self.book_all(wakes);
+    fn serve_at_most(&mut self, now_ns: u64, max: usize, wakes: &mut impl Wakes<W>) -> bool {
+        let has_more = self.serve_due(now_ns, max, wakes);
+        if !has_more {
+            // The order among classes is not known as long as others may join.
+            if self.is_changed && !self.deadlines.is_empty() && !self.has_classes() {
+                self.book_all(wakes);
+            }
+            self.is_changed = false;
         }
-        self.is_changed = false;
+        has_more
     }
 
-    fn serve_some_waiters(&mut self, now_ns: u64, max: usize, wakes: &mut impl Wakes<W>) -> bool {
+    fn serve_due(&mut self, now_ns: u64, max: usize, wakes: &mut impl Wakes<W>) -> bool {
         let now_ns = self.limit.clamp(now_ns);
         if self.takes() {
             return self.serve_taking(now_ns, max, wakes);

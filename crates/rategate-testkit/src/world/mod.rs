@@ -15,6 +15,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use rategate_core::any_policy::{AnyPolicy, Member};
 use rategate_core::ledger::Ledger;
 use rategate_core::members::Members;
+use rategate_core::policy::Ending;
 use rategate_core::verdict::{Grant, Verdict};
 
 use self::callers::Thread;
@@ -293,7 +294,7 @@ impl<'s> World<'s> {
     }
 
     fn release(&mut self, permits: u64) {
-        if permits > 0 && self.limits.release(self.now_ns, permits) {
+        if permits > 0 && self.limits.end(self.now_ns, permits, Ending::Released) {
             self.serve_waiting();
         }
     }

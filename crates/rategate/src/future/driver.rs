@@ -141,11 +141,9 @@ impl Watch {
                 let has_more = section.serve_some(BATCH);
                 section.rouse(woke_ns);
                 granted = granted.saturating_add(before.saturating_sub(section.state().waiting()));
-                {
-                    let (next_ns, state) = (section.arm(), section.state());
-                    let slack_ns = state.limit().slack_ns();
-                    (next_ns, slack_ns, state.waiting(), has_more, state.takes())
-                }
+                let next_ns = section.arm();
+                let state = section.state();
+                (next_ns, state.limit().slack_ns(), state.waiting(), has_more, state.takes())
             });
             if has_more {
                 continue;

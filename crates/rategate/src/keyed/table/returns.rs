@@ -1,10 +1,10 @@
 //! Permits of a key that come back.
 
-use rategate_core::policy::Ending;
 use std::sync::OnceLock;
 
 use rategate_core::debt::{Charged, Debt};
 use rategate_core::ledger::Ledger;
+use rategate_core::policy::Ending;
 
 use super::section::{KeyLocation, KeySection, SectionResult};
 use crate::clock::Clock;

@@ -2,7 +2,6 @@
 
 mod admission;
 
-use rategate_core::policy::Ending;
 use std::sync::Arc;
 
 use rategate_core::any_policy::{AnyPolicy, Member};
@@ -12,6 +11,7 @@ use rategate_core::holds::{Committed, Hold, HoldVerdict};
 use rategate_core::ledger::Ledger;
 #[cfg(feature = "serde")]
 use rategate_core::members::Members;
+use rategate_core::policy::Ending;
 use rategate_core::verdict::Verdict;
 
 use self::admission::{SWEEP_KNOWN, SWEEP_NEW, carry_ledger_over, carry_over};
