@@ -194,6 +194,7 @@ impl QueuedLimits {
         request: Request,
         waiter: Waiter,
     ) -> Result<Option<Grant>, QueueRejection> {
+        self.serve(now_ns);
         match self.line.join(now_ns, request, || waiter, &mut self.woken)? {
             Joined::Granted(grant) => Ok(Some(grant)),
             Joined::Waits(waiter_id) => {
