@@ -16,7 +16,6 @@ use crate::debt::{Charge, Charged};
 use crate::error::LimitError;
 use crate::fixed_window::{self, FixedWindow};
 use crate::gcra::{self, Gcra};
-use crate::pacer::{self, Pacer};
 use crate::policy::{Bucket, Ended, Held, Policy, Taken};
 use crate::portable::{Portable as _, Reader, WordsError, Writer, tag};
 use crate::refund::Refund;
@@ -143,7 +142,6 @@ policies! {
     Gcra(tag::GCRA): Gcra, gcra::State, "A continuous token bucket.";
     SlidingLog(tag::SLIDING_LOG): SlidingLog, sliding_log::State, "A sliding log: at most N in any window.";
     FixedWindow(tag::FIXED_WINDOW): FixedWindow, fixed_window::State, "A fixed window: at most N in each, or in each day, week or month.";
-    Pacer(tag::PACER): Pacer, pacer::State, "Batched average pacing.";
     TwoTimeline(tag::TWO_TIMELINE): Box<TwoTimeline>, Box<two_timeline::State>, "An ideal schedule with exact wait times.";
     WarmUp(tag::WARM_UP): WarmUp, Box<warm_up::State>, "A rate that a limit at rest reaches over a period.";
     BackfillPool(tag::BACKFILL_POOL): BackfillPool, backfill_pool::State, "A token bucket that loses nothing.";

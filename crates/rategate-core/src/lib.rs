@@ -70,7 +70,6 @@ pub mod ledger;
 pub mod line;
 pub mod members;
 pub mod node;
-pub mod pacer;
 pub mod packed;
 pub mod policy;
 pub mod portable;

@@ -273,12 +273,19 @@ impl SlidingLog {
 
     /// Returns the first instant, not before `from_ns`, at which at most `available` permits are in
     /// the log.
-    fn emptied_to(&self, state: &State, from_ns: u64, available: u64) -> u128 {
+    pub(crate) fn emptied_to(&self, state: &State, from_ns: u64, available: u64) -> u128 {
         let last = state.last_to_leave(available);
         last.map_or(0, |last| self.release_ns(last)).max(from_ns.into())
     }
 
-    fn expire_before(&self, state: &mut State, at_ns: u64) {
+    /// Adds permits, not before the newest: only permits of a coarser grid, before a change, can
+    /// count as granted later than these.
+    pub(crate) fn add(&self, state: &mut State, at_ns: u64, permits: u64) {
+        let tick = self.tick_of(at_ns).max(state.newest());
+        state.push(Cell { tick, permits });
+    }
+
+    pub(crate) fn expire_before(&self, state: &mut State, at_ns: u64) {
         if let Some(expired) = self.expired_by(state, at_ns) {
             state.expire(expired);
         }
@@ -306,9 +313,7 @@ impl Policy for SlidingLog {
 
     fn take(&self, state: &mut State, grant: Taken) {
         self.expire_before(state, grant.start_ns);
-        // Only permits of a coarser grid, before a change, can count as granted later than these.
-        let tick = self.tick_of(grant.start_ns).max(state.newest());
-        state.push(Cell { tick, permits: grant.permits.get() });
+        self.add(state, grant.start_ns, grant.permits.get());
     }
 
     fn remaining(&self, state: &State, now_ns: u64) -> u64 {

@@ -9,6 +9,7 @@
 //!   burst 1.5          | | | |  |  |        a slice / 1.5 until the wait is zero
 //!   average            |||||||  |  |        everything owed at once
 //!   damped 1/2         ||| |  |  |          half of the gap forfeited at each call
+//!   batched            |||||||  || ||       as average, but in sleeps that are worth it
 //! ```
 //!
 //! # Contract
@@ -16,17 +17,20 @@
 //! * **Units.** Instants are nanoseconds; ideal instants keep their fraction exactly, so the
 //!   long-run error stays below one permit at any rate.
 //! * **Never early.** An operation starts at or after its ideal instant (docs/theory.md, section
-//!   3.1).
+//!   3.1). A batched one may start less than `min_sleep` before it.
 //! * **Ceiling.** With one slice `T`: strict, `ceil(W / T)` in any half-open window; burst `b`,
 //!   `ceil((W + 2 ns) b / T)` (docs/theory.md, section 3.2; [`Mode::Burst`] explains the two
 //!   nanoseconds); average and damped with a catch-up bound, `ceil((W + catch_up) / T)`
-//!   (docs/theory.md, section 3.6).
+//!   (docs/theory.md, section 3.6); batched, `ceil((W + catch_up + min_sleep) / T)` (section 1.4).
 //! * **Starts.** The ceiling holds for real starts (the default), and for promised instants where
 //!   a schedule promises instants. Those of [waiters](crate::line) with a catch-up bound may lie
 //!   10 ms further back.
 //! * **Wait.** `start - ideal` for each operation. Forfeited time moves the dispatch timeline
-//!   only; the wait time still includes it (the two accounts of docs/theory.md, section 3.5).
-//! * **Retry.** Exact.
+//!   only; the wait time still includes it (the two accounts of docs/theory.md, section 3.5). A
+//!   batched operation waits from its request on.
+//! * **Carry.** A sleep that ends early or late shortens or lengthens the next: due instants are
+//!   absolute and exact.
+//! * **Retry.** Exact. Batched, the first instant at which the call is less than `min_sleep` early.
 //! * **Refund.** Everything on average without a bound. Where late callers forfeit time, exactly
 //!   until some would have been forfeited without those permits, and the newest grant at any
 //!   time. None on a ramp, nor across a change. In burst mode the next step still counts from the
@@ -34,6 +38,8 @@
 //! * **Change.** Operations already due keep their ideal instants, the fraction of a permit earned
 //!   so far stays earned, and waits continue without a jump.
 //! * **Clock.** A reading that is less than a nanosecond past an ideal instant is on time.
+//! * **After the operation.** Callers that wait after each operation, as the operation throttle's
+//!   do, have had its permit at the start: [`TwoTimeline::fresh_after`].
 //! * **Cost.** A few words and one schedule piece; a decision is a few additions.
 //!
 //! # Example
@@ -74,6 +80,11 @@ use crate::span::whole_ns;
 use crate::verdict::{Opening, Refusal, on_clock};
 use crate::wide::mul_div_ceil;
 
+/// The default shortest sleep: that of the operation throttle.
+pub const DEFAULT_MIN_SLEEP_NS: u64 = 10_000_000;
+/// The default bound on catching up in batches: one second's worth of operations.
+pub const DEFAULT_CATCH_UP_NS: u64 = 1_000_000_000;
+
 /// A schedule, and the way in which a caller behind it may catch up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TwoTimeline {
@@ -88,6 +99,19 @@ pub struct TwoTimeline {
 pub enum Mode {
     /// Running at full speed: the average rate is what counts.
     Average,
+    /// As average, but operations run back to back until enough delay has added up to be worth a
+    /// sleep. A call that is less than that early passes at once; any other sleeps until its
+    /// operation is due.
+    ///
+    /// ```text
+    ///   due   |  |  |  |  |  |  |  |  |  |          2000/s, min_sleep 1 ms
+    ///   done  @@ zzzzzz@@zzzzzz@@zzzzzz@@           two at a time, a sleep of 1 ms between
+    ///   ------+--------+--------+-------> time
+    /// ```
+    Batched {
+        /// The shortest sleep, in nanoseconds.
+        min_sleep_ns: u64,
+    },
     /// Running at full speed, but each late call forfeits `gap / 2^shift` of the gap it finds,
     /// measured to the last permit it requests.
     Damped {
@@ -156,6 +180,36 @@ impl TwoTimeline {
         self.catch_up_ns
     }
 
+    /// Returns the state for callers that wait *after* each operation: the first operation has
+    /// had its permit at `now_ns`.
+    #[must_use]
+    pub fn fresh_after(&self, now_ns: u64) -> State {
+        let mut state = self.fresh(now_ns);
+        state.ideal.advance(1);
+        state.dispatch.advance(1);
+        state
+    }
+
+    /// Returns by how much a call must be early for a sleep to be worth it.
+    const fn min_sleep_ns(&self) -> u64 {
+        match self.mode {
+            Mode::Batched { min_sleep_ns } => min_sleep_ns,
+            _ => 0,
+        }
+    }
+
+    /// Returns `true` if an operation due then passes at `at_ns`: it is not early, or not so much
+    /// that a sleep is worth it.
+    fn passes(&self, due: DueAt, at_ns: u128) -> bool {
+        due.ceil_ns() <= at_ns || due.floor_ns < at_ns.saturating_add(self.min_sleep_ns().into())
+    }
+
+    /// Returns the first instant at which an operation due then [passes](Self::passes).
+    fn passes_from_ns(&self, due: DueAt) -> u128 {
+        let barely_ns = due.floor_ns.saturating_add(1).saturating_sub(self.min_sleep_ns().into());
+        barely_ns.min(due.ceil_ns())
+    }
+
     /// Returns the open timespan: how long ago the next operation could have started. Callers
     /// could catch up on it at this instant; it is zero while they keep up.
     #[must_use]
@@ -169,14 +223,18 @@ impl TwoTimeline {
         }
     }
 
-    /// Returns the maximum number of permits at one instant.
+    /// Returns the maximum number of permits at one instant: those that the bound on catching up
+    /// lets pile up, and those not worth a sleep.
     fn max(&self) -> u64 {
         match (self.rate().kind(), self.catch_up_ns) {
             (Kind::Unlimited, _) => u64::MAX,
             _ if self.is_one_at_a_time() => 1,
             (Kind::Paced(pace), Some(catch_up_ns)) => {
-                let permits = pace.permits_in(Exact::at(catch_up_ns.into()));
-                u64::try_from(permits).unwrap_or(u64::MAX).saturating_add(1)
+                let early_ns = u128::from(self.min_sleep_ns()).saturating_add(catch_up_ns.into());
+                let parts = pace.to_parts(Exact::at(early_ns)).saturating_sub(1);
+                let early = parts.checked_div(pace.period_ns().get().into()).unwrap_or(0);
+                let caught_up = pace.permits_in(Exact::at(catch_up_ns.into()));
+                u64::try_from(early.max(caught_up).saturating_add(1)).unwrap_or(u64::MAX)
             }
             _ => u64::MAX,
         }
@@ -191,8 +249,8 @@ impl TwoTimeline {
     /// are more than could pass at once in the long run.
     fn holds_now(&self, state: &State, at_ns: u64, permits: u64) -> bool {
         let last = self.last_due(state, at_ns.into(), permits);
-        let is_due = matches!(last, Due::At(last) if last.ceil_ns() <= at_ns.into());
-        is_due && !self.is_one_at_a_time()
+        let passes = matches!(last, Due::At(last) if self.passes(last, at_ns.into()));
+        passes && !self.is_one_at_a_time()
     }
 
     /// Forfeits the time that a call for `permits` at `at_ns` is too late for. Several permits
@@ -213,7 +271,7 @@ impl TwoTimeline {
         let by_mode = match self.mode {
             Mode::Strict => late_ns,
             Mode::Damped { shift } => late_ns.checked_shr(shift.get()).unwrap_or(0),
-            Mode::Average | Mode::Burst(_) => 0,
+            Mode::Average | Mode::Batched { .. } | Mode::Burst(_) => 0,
         };
         let forfeited_ns = by_mode.max(self.beyond_bound_ns(first, at_ns));
         (forfeited_ns > 0).then(|| first.ceil_ns().saturating_add(forfeited_ns))
@@ -240,23 +298,38 @@ impl TwoTimeline {
 
     /// Returns the first instant from `from_ns` on at which the last of `permits` may start.
     fn opening_ns(&self, state: &State, from_ns: u64, permits: u64) -> Result<u128, Due> {
-        let last_ns = |at_ns: u128| match self.last_due(state, at_ns, permits) {
-            Due::At(last) => Ok(last.ceil_ns()),
+        let last = |at_ns: u128| match self.last_due(state, at_ns, permits) {
+            Due::At(last) => Ok(last),
             other => Err(other),
         };
-        let opens_ns = last_ns(from_ns.into())?.max(from_ns.into());
+        let opens_ns = self.passes_from_ns(last(from_ns.into())?).max(from_ns.into());
         // A later call forfeits more, and may find fewer than all of several permits due.
-        let holds = |at_ns: u128| last_ns(at_ns).map(|last_ns| last_ns <= at_ns);
+        let holds = |at_ns: u128| last(at_ns).map(|last| self.passes(last, at_ns));
         if permits == 1 || holds(opens_ns)? {
             return Ok(opens_ns);
         }
         first_after(opens_ns, holds)?.ok_or(Due::Never)
     }
 
+    /// Returns the end of a batched call's sleep, which is worth it and so taken in full: when its
+    /// last permit is due, but not so late that the first would be beyond catching up.
+    fn end_of_sleep_ns(&self, state: &State, from_ns: u64, permits: u64) -> u128 {
+        let (Due::At(first), Due::At(last)) = (
+            self.last_due(state, from_ns.into(), 1),
+            self.last_due(state, from_ns.into(), permits),
+        ) else {
+            return 0;
+        };
+        let latest_ns = self
+            .catch_up_ns
+            .map_or(u128::MAX, |catch_up_ns| first.ceil_ns().saturating_add(catch_up_ns.into()));
+        last.ceil_ns().min(latest_ns)
+    }
+
     /// Returns how far behind the clock the next operation may lie before time is forfeited.
     const fn patience_ns(&self) -> Option<u64> {
         match self.mode {
-            Mode::Average | Mode::Burst(_) => self.catch_up_ns,
+            Mode::Average | Mode::Batched { .. } | Mode::Burst(_) => self.catch_up_ns,
             Mode::Damped { .. } | Mode::Strict => Some(0),
         }
     }
@@ -367,11 +440,22 @@ impl Policy for TwoTimeline {
         let opens_ns = match self.opening_ns(state, from_ns, permits.get()) {
             Ok(opens_ns) => opens_ns.max(state.gate_ns),
             Err(Due::AtOnce) => {
-                let scheduled_ns = Some(from_ns);
+                let is_batched = matches!(self.mode, Mode::Batched { .. });
+                let scheduled_ns = (!is_batched).then_some(from_ns);
                 return Ok(Opening { start_ns: from_ns, opens_ns: from_ns, scheduled_ns });
             }
             Err(_) => return Err(Refusal::TimeCannotHelp),
         };
+        if let Mode::Batched { .. } = self.mode {
+            let opens_ns = on_clock(opens_ns, from_ns)?;
+            let start_ns = if opens_ns > from_ns {
+                let end_ns = self.end_of_sleep_ns(state, from_ns, permits.get());
+                on_clock(end_ns, from_ns)?.max(opens_ns)
+            } else {
+                opens_ns
+            };
+            return Ok(Opening { start_ns, opens_ns, scheduled_ns: None });
+        }
         let ideal = state.ideal.nth(permits.get().saturating_sub(1));
         let start_ns = on_clock(opens_ns.max(from_ns.into()), from_ns)?;
         let scheduled_ns = match ideal {
@@ -395,19 +479,27 @@ impl Policy for TwoTimeline {
             Due::AtOnce => return u64::MAX,
             Due::Never => return 0,
         };
-        if first.ceil_ns() > now || state.gate_ns > now {
+        if !self.passes(first, now) || state.gate_ns > now {
             return 0;
         }
         let mut track = state.dispatch.clone();
         // The last of the due operations is not late, so only the bound forfeits any time.
         track.forfeit_before(first.ceil_ns().saturating_add(self.beyond_bound_ns(first, now)));
-        let due = track.due_by(now).max(1);
-        if self.is_one_at_a_time() { 1 } else { due }
+        if self.is_one_at_a_time() {
+            return 1;
+        }
+        let early_ns = now.saturating_add(self.min_sleep_ns().into());
+        let due = track.due_by(early_ns);
+        // Exactly `min_sleep` early is worth the sleep. Only one operation can be, and it is the
+        // last.
+        let exactly = Due::At(DueAt { floor_ns: early_ns, between: false });
+        let is_early = early_ns > now && track.nth(due.saturating_sub(1)) == exactly;
+        due.saturating_sub(is_early.into()).max(1)
     }
 
     fn slack_ns(&self) -> u64 {
         match self.mode {
-            Mode::Average => self.catch_up_ns.unwrap_or(u64::MAX),
+            Mode::Average | Mode::Batched { .. } => self.catch_up_ns.unwrap_or(u64::MAX),
             Mode::Damped { .. } | Mode::Strict | Mode::Burst(_) => 0,
         }
     }

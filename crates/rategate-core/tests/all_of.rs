@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{S, granted, rate, retry, slowed, start};
+use crate::common::{S, granted, pacer, rate, retry, slowed, start};
 use fastrand::Rng;
 use rategate_core::all_of::AllOf;
 use rategate_core::any_policy::AnyPolicy;
@@ -13,7 +13,6 @@ use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::holds::{Hold, HoldVerdict};
 use rategate_core::ledger::Ledger;
-use rategate_core::pacer::Pacer;
 use rategate_core::rate::Rate;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
@@ -96,7 +95,7 @@ fn retry_after_is_exact_for_any_mixture() {
                 Anchor::FirstCall,
             )
             .into(),
-            Pacer::new(
+            pacer(
                 pace,
                 Duration::from_nanos(random.u64(0..=30)),
                 Some(Duration::from_nanos(random.u64(0..=50))),

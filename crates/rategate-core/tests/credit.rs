@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::common::{MS, S, policy};
+use crate::common::{MS, S, pacer, policy};
 use fastrand::Rng;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
@@ -14,7 +14,6 @@ use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::pacer::Pacer;
 use rategate_core::rate::Rate;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::slow_start::SlowStart;
@@ -51,14 +50,14 @@ fn policies() -> Vec<AnyPolicy> {
         FixedWindow::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS), Anchor::FirstCall).into(),
         Concurrency::new(MAX_PERMITS).into(),
         CommitLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS)).into(),
-        Pacer::new(rate, Duration::from_nanos(0), None).into(),
-        Pacer::new(rate, Duration::from_nanos(0), Some(Duration::from_nanos(2 * PERIOD_NS))).into(),
+        pacer(rate, Duration::from_nanos(0), None).into(),
+        pacer(rate, Duration::from_nanos(0), Some(Duration::from_nanos(2 * PERIOD_NS))).into(),
         TwoTimeline::new(rate, Mode::Average, None).into(),
         TwoTimeline::new(rate, Mode::Average, Some(Duration::from_nanos(2 * PERIOD_NS))).into(),
         TwoTimeline::new(rate, Mode::Strict, None).into(),
         slow(Gcra::new(rate, MAX_PERMITS).unwrap()),
         slow(SlidingLog::new(MAX_PERMITS, Duration::from_nanos(PERIOD_NS)).compact()),
-        slow(Pacer::new(rate, Duration::from_nanos(0), None)),
+        slow(pacer(rate, Duration::from_nanos(0), None)),
     ]
 }
 

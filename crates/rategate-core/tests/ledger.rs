@@ -7,7 +7,7 @@ use std::mem::discriminant;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::common::{MS, S, granted, policy, rate, retry, slowed, start};
+use crate::common::{MS, S, granted, pacer, policy, rate, retry, slowed, start};
 use fastrand::Rng;
 use rategate_core::adaptive::AdaptiveRate;
 use rategate_core::any_policy::AnyPolicy;
@@ -19,7 +19,6 @@ use rategate_core::error::LimitError;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::pacer::Pacer;
 use rategate_core::rate::Rate;
 use rategate_core::ratio::Ratio;
 use rategate_core::schedule::Schedule;
@@ -51,13 +50,9 @@ fn policies(random: &mut Rng) -> Vec<AnyPolicy> {
             .into(),
         FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch).into(),
         FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::FirstCall).into(),
-        Pacer::new(
-            rate,
-            Duration::from_nanos(random.u64(0..=50)),
-            Some(Duration::from_nanos(cap_ns)),
-        )
-        .into(),
-        Pacer::new(rate, Duration::from_nanos(random.u64(0..=50)), None).into(),
+        pacer(rate, Duration::from_nanos(random.u64(0..=50)), Some(Duration::from_nanos(cap_ns)))
+            .into(),
+        pacer(rate, Duration::from_nanos(random.u64(0..=50)), None).into(),
         TwoTimeline::new(rate, Mode::Average, None).into(),
         TwoTimeline::new(rate, Mode::Average, Some(Duration::from_nanos(cap_ns))).into(),
         TwoTimeline::new(rate, Mode::Strict, None).into(),
@@ -542,7 +537,7 @@ fn the_end_of_the_clock_wraps_nothing() {
         Gcra::new(rate, 1).unwrap().into(),
         SlidingLog::new(1, Duration::from_nanos(S)).into(),
         FixedWindow::new(1, Duration::from_nanos(S), Anchor::FirstCall).into(),
-        Pacer::new(rate, Duration::from_nanos(10 * MS), Some(Duration::from_nanos(S))).into(),
+        pacer(rate, Duration::from_nanos(10 * MS), Some(Duration::from_nanos(S))).into(),
         TwoTimeline::new(rate, Mode::Strict, None).into(),
         BackfillPool::new(1, Ratio::ONE, Some(rate)).unwrap().into(),
     ];
@@ -694,7 +689,7 @@ fn an_early_start_takes_every_permit() {
 #[test]
 fn a_freed_start_opens_to_a_try_sooner() {
     let rate = Rate::new(1, Duration::from_nanos(2)).unwrap();
-    let mut limit = Ledger::new(Pacer::new(rate, Duration::from_nanos(10), None), 0);
+    let mut limit = Ledger::new(pacer(rate, Duration::from_nanos(10), None), 0);
     assert_eq!([0; 5].map(|now_ns| start(limit.reserve(now_ns, 1, None))), [0; 5]);
     let promised = [0; 2].map(|now_ns| granted(limit.reserve(now_ns, 1, None)).unwrap());
     assert_eq!(promised.map(|grant| grant.start_ns), [10; 2]);

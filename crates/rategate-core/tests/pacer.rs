@@ -4,15 +4,15 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::common::{MS, Profile, S, US, fraction, granted, rate, retry, start};
+use crate::common::{MS, Profile, S, US, fraction, granted, pacer, rate, retry, start};
 use fastrand::Rng;
 use rategate_core::any_policy::Member;
 use rategate_core::error::ExceedsCapacity;
 use rategate_core::ledger::Ledger;
-use rategate_core::pacer::{DEFAULT_CATCH_UP_NS, DEFAULT_MIN_SLEEP_NS, Pacer, State};
 use rategate_core::policy::{Policy, Taken};
 use rategate_core::rate::Rate;
 use rategate_core::span;
+use rategate_core::two_timeline::{DEFAULT_CATCH_UP_NS, DEFAULT_MIN_SLEEP_NS, State, TwoTimeline};
 use rategate_core::verdict::Verdict;
 use rategate_testkit::oracle::Grants;
 
@@ -20,7 +20,7 @@ use rategate_testkit::oracle::Grants;
 /// sleeps.
 #[derive(Debug)]
 struct PostWait {
-    pacer: Pacer,
+    pacer: TwoTimeline,
     state: State,
     elapsed_ns: u64,
     sleep_error_ns: Vec<i64>,
@@ -30,7 +30,7 @@ struct PostWait {
 
 impl PostWait {
     fn new(rate: Rate, catch_up_ns: Option<u64>) -> Self {
-        let pacer = Pacer::new(
+        let pacer = pacer(
             rate,
             Duration::from_nanos(DEFAULT_MIN_SLEEP_NS),
             catch_up_ns.map(Duration::from_nanos),
@@ -121,8 +121,9 @@ fn jitter_is_carried() {
 /// S0.33: a live limit has the same sleeps, if sleepers report that they woke early.
 #[test]
 fn early_wakers_carry_the_rest() {
-    let pacer = Pacer::new(rate("2000/s"), Duration::from_nanos(DEFAULT_MIN_SLEEP_NS), None);
-    let mut limit = Ledger::with_state(Member::Pacer(pacer, pacer.fresh_after(0)), 0);
+    let pacer = pacer(rate("2000/s"), Duration::from_nanos(DEFAULT_MIN_SLEEP_NS), None);
+    let mut limit =
+        Ledger::with_state(Member::TwoTimeline(Box::new(pacer), Box::new(pacer.fresh_after(0))), 0);
     let (mut now_ns, mut sleeps) = (0, Vec::new());
     for operation in 0..100 {
         now_ns += [100, 200][operation % 2] * US;
@@ -217,7 +218,7 @@ fn catching_up_is_bounded_or_not() {
 #[test]
 fn the_two_ends() {
     let mut limit = Ledger::new(
-        Pacer::new(Rate::NEVER, Duration::from_nanos(10 * MS), Some(Duration::from_nanos(S))),
+        pacer(Rate::NEVER, Duration::from_nanos(10 * MS), Some(Duration::from_nanos(S))),
         0,
     );
     for now_ns in [0, 1, u64::MAX] {
@@ -226,7 +227,7 @@ fn the_two_ends() {
         assert_eq!(limit.remaining(now_ns), 0);
     }
     let mut limit = Ledger::new(
-        Pacer::new(Rate::UNLIMITED, Duration::from_nanos(10 * MS), Some(Duration::from_nanos(S))),
+        pacer(Rate::UNLIMITED, Duration::from_nanos(10 * MS), Some(Duration::from_nanos(S))),
         0,
     );
     assert_eq!(start(limit.try_acquire(7, 1_000_000_000_000)), 7);
@@ -237,9 +238,10 @@ fn the_two_ends() {
 /// same with one permit taken.
 #[test]
 fn two_forms() {
-    let pacer = Pacer::new(rate("10/s"), Duration::from_nanos(0), None);
+    let pacer = pacer(rate("10/s"), Duration::from_nanos(0), None);
     let mut before = Ledger::new(pacer, 5);
-    let mut after = Ledger::with_state(Member::Pacer(pacer, pacer.fresh_after(5)), 5);
+    let mut after =
+        Ledger::with_state(Member::TwoTimeline(Box::new(pacer), Box::new(pacer.fresh_after(5))), 5);
     let starts = |limit: &mut Ledger| [0; 3].map(|_| start(limit.reserve(5, 1, None)));
     assert_eq!(starts(&mut before), [0, 100 * MS, 200 * MS].map(|ns| ns + 5));
     assert_eq!(starts(&mut after), [100 * MS, 200 * MS, 300 * MS].map(|ns| ns + 5));
@@ -253,7 +255,7 @@ fn assert_ceiling(seed: u64) {
     let (n, p) = fraction(pace);
     let (sleep_ns, bound_ns) = (random.u64(0..=100), random.u64(0..=200));
     let mut limit = Ledger::new(
-        Pacer::new(pace, Duration::from_nanos(sleep_ns), Some(Duration::from_nanos(bound_ns))),
+        pacer(pace, Duration::from_nanos(sleep_ns), Some(Duration::from_nanos(bound_ns))),
         0,
     );
     let (mut grants, mut now_ns) = (Grants::default(), 0);
@@ -293,7 +295,7 @@ fn no_window_holds_more_than_the_ceiling() {
 fn nothing_is_lost_in_the_long_run() {
     for text in crate::common::RATES {
         let (n, p) = fraction(rate(text));
-        let mut limit = Ledger::new(Pacer::new(rate(text), Duration::from_nanos(10 * MS), None), 0);
+        let mut limit = Ledger::new(pacer(rate(text), Duration::from_nanos(10 * MS), None), 0);
         // Ten seconds' worth at a time, for as long as the clock lasts or 400 calls.
         let permits = u64::try_from((10 * u128::from(S) * n / p).max(1)).unwrap();
         let (mut taken, mut now_ns) = (0_u128, 0);
@@ -322,7 +324,7 @@ fn a_heavy_reservation_gives_nothing_up() {
         let (n, p) = fraction(pace);
         let (sleep_ns, bound_ns) = (random.u64(1..=100), random.u64(0..=200));
         let mut limit = Ledger::new(
-            Pacer::new(pace, Duration::from_nanos(sleep_ns), Some(Duration::from_nanos(bound_ns))),
+            pacer(pace, Duration::from_nanos(sleep_ns), Some(Duration::from_nanos(bound_ns))),
             0,
         );
         let heaviest = (1..10_000).take_while(|&permits| limit.peek(0, permits).is_ok()).last();
@@ -354,11 +356,7 @@ fn retry_after_is_exact() {
         let (n, p) = fraction(rate(text));
         for sleep_ns in [0, 1, 10 * MS] {
             let mut limit = Ledger::new(
-                Pacer::new(
-                    rate(text),
-                    Duration::from_nanos(sleep_ns),
-                    Some(Duration::from_nanos(S)),
-                ),
+                pacer(rate(text), Duration::from_nanos(sleep_ns), Some(Duration::from_nanos(S))),
                 0,
             );
             let mut taken = 0_u128;
@@ -381,17 +379,16 @@ fn retry_after_is_exact() {
 /// rate.
 #[test]
 fn a_change_keeps_the_delay_in_permits() {
-    let pacer = |text| {
-        Pacer::new(rate(text), Duration::from_nanos(100 * MS), Some(Duration::from_nanos(S)))
-    };
-    let mut limit = Ledger::new(pacer("100/s"), 0);
+    let of =
+        |text| pacer(rate(text), Duration::from_nanos(100 * MS), Some(Duration::from_nanos(S)));
+    let mut limit = Ledger::new(of("100/s"), 0);
     assert!(granted(limit.try_acquire(0, 10)).is_some());
-    limit.reconfigure(0, pacer("50/s")).unwrap();
+    limit.reconfigure(0, of("50/s")).unwrap();
     // The eleventh is ten permits ahead: 100 ms at 100/s, 200 ms at 50/s.
     assert_eq!(start(limit.reserve(0, 1, None)), 200 * MS);
-    limit.reconfigure(200 * MS, Pacer::new(Rate::NEVER, Duration::from_nanos(0), None)).unwrap();
+    limit.reconfigure(200 * MS, pacer(Rate::NEVER, Duration::from_nanos(0), None)).unwrap();
     assert_eq!(limit.peek(300 * MS, 1), Ok(None));
-    limit.reconfigure(900 * MS, Pacer::new(rate("10/s"), Duration::from_nanos(0), None)).unwrap();
+    limit.reconfigure(900 * MS, pacer(rate("10/s"), Duration::from_nanos(0), None)).unwrap();
     assert_eq!(start(limit.reserve(900 * MS, 1, None)), 1_000 * MS);
 }
 
@@ -399,7 +396,7 @@ fn a_change_keeps_the_delay_in_permits() {
 fn misuse_is_an_error() {
     // 100 permits are caught up, and one is due now.
     let mut limit = Ledger::new(
-        Pacer::new(rate("100/s"), Duration::from_nanos(10 * MS), Some(Duration::from_nanos(S))),
+        pacer(rate("100/s"), Duration::from_nanos(10 * MS), Some(Duration::from_nanos(S))),
         0,
     );
     assert_eq!(limit.try_acquire(0, 102), Err(ExceedsCapacity::new(102, 101)));
@@ -410,7 +407,7 @@ fn misuse_is_an_error() {
 #[test]
 fn no_window_holds_more_than_the_ceiling_with_heavy_calls() {
     let mut limit = Ledger::new(
-        Pacer::new(rate("100/s"), Duration::from_nanos(100 * MS), Some(Duration::from_nanos(0))),
+        pacer(rate("100/s"), Duration::from_nanos(100 * MS), Some(Duration::from_nanos(0))),
         0,
     );
     let mut passed = 0;
@@ -428,7 +425,7 @@ fn no_window_holds_more_than_the_ceiling_with_heavy_calls() {
 #[test]
 fn a_change_after_silence_ends_the_old_rate() {
     let pacer =
-        |text| Pacer::new(rate(text), Duration::from_nanos(10 * MS), Some(Duration::from_nanos(S)));
+        |text| pacer(rate(text), Duration::from_nanos(10 * MS), Some(Duration::from_nanos(S)));
     let mut limit = Ledger::new(pacer("1000/s"), 0);
     limit.reconfigure(10 * S, pacer("1/s")).unwrap();
     let (mut now_ns, mut passed) = (10 * S, 0);
@@ -442,11 +439,8 @@ fn a_change_after_silence_ends_the_old_rate() {
 /// A change to the very same numbers changes nothing.
 #[test]
 fn a_change_to_the_same_numbers_changes_nothing() {
-    let pacer = Pacer::new(
-        rate("999999937/s"),
-        Duration::from_nanos(60 * S),
-        Some(Duration::from_nanos(S)),
-    );
+    let pacer =
+        pacer(rate("999999937/s"), Duration::from_nanos(60 * S), Some(Duration::from_nanos(S)));
     let mut limit = Ledger::new(pacer, 0);
     assert!(granted(limit.try_acquire(0, 59_000_000_000)).is_some());
     let before = limit.remaining(0);
@@ -466,7 +460,7 @@ fn the_ceiling_holds_across_changes() {
         let mut profile = Profile::default();
         let (sleep_ns, bound_ns) = (random.u64(0..=100), random.u64(0..=200));
         let pacer = |rate| {
-            Pacer::new(rate, Duration::from_nanos(sleep_ns), Some(Duration::from_nanos(bound_ns)))
+            pacer(rate, Duration::from_nanos(sleep_ns), Some(Duration::from_nanos(bound_ns)))
         };
         // The first rate reaches back to zero: the first permit is there from the start.
         let mut now_ns = 1_000;

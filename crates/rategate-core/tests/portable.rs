@@ -6,7 +6,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::common::{Answer, S, policy as in_force, slowed};
+use crate::common::{Answer, S, pacer, policy as in_force, slowed};
 use fastrand::Rng;
 use rategate_core::adaptive::AdaptiveRate;
 use rategate_core::any_policy::AnyPolicy;
@@ -18,7 +18,6 @@ use rategate_core::error::LimitError;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::pacer::Pacer;
 use rategate_core::portable::{RestoreContext, WordsError};
 use rategate_core::rate::Rate;
 use rategate_core::ratio::Ratio;
@@ -74,7 +73,7 @@ fn policy(kind: u64, random: &mut Rng) -> (AnyPolicy, u64) {
         5 => (window(Anchor::Epoch).into(), period_ns),
         6 => (window(Anchor::FirstCall).into(), 1),
         7 => (
-            Pacer::new(
+            pacer(
                 rate,
                 Duration::from_nanos(random.u64(0..=50)),
                 Some(Duration::from_nanos(cap_ns)),
@@ -82,7 +81,7 @@ fn policy(kind: u64, random: &mut Rng) -> (AnyPolicy, u64) {
             .into(),
             1,
         ),
-        8 => (Pacer::new(paced, Duration::from_nanos(random.u64(0..=50)), None).into(), 1),
+        8 => (pacer(paced, Duration::from_nanos(random.u64(0..=50)), None).into(), 1),
         9 => (TwoTimeline::new(rate, Mode::Average, Some(Duration::from_nanos(cap_ns))).into(), 1),
         10 => (TwoTimeline::new(paced, damped, None).into(), 1),
         11 => (
@@ -531,7 +530,7 @@ fn a_word_out_of_its_range_is_refused() {
     let cases: [(AnyPolicy, usize, u64, usize); 5] = [
         (Gcra::new(rate, 2).unwrap().into(), 1, 3, 1),
         (SlidingLog::new(2, Duration::from_nanos(100)).into(), 1, u64::MAX, 1),
-        (Pacer::new(Rate::NEVER, Duration::from_nanos(5), None).into(), 1, 0, 1),
+        (pacer(Rate::NEVER, Duration::from_nanos(5), None).into(), 6, 0, 6),
         (BackfillPool::new(2, ratio, Some(rate)).unwrap().into(), 5, 4, 4),
         (BackfillPool::new(2, ratio, Some(rate)).unwrap().into(), 10, 11, 10),
     ];

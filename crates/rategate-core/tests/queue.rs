@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use crate::common::queued::{Queued, Starts};
-use crate::common::{MS, S};
+use crate::common::{MS, S, pacer};
 use fastrand::Rng;
 use rategate_core::adaptive::AdaptiveRate;
 use rategate_core::any_policy::AnyPolicy;
@@ -19,7 +19,6 @@ use rategate_core::gcra::Gcra;
 use rategate_core::holds::{Committed, HoldVerdict};
 use rategate_core::ledger::Ledger;
 use rategate_core::line::{LeaveOutcome, Outcome, QueueBounds, QueueRejection, WhenFull};
-use rategate_core::pacer::Pacer;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::slow_start::SlowStart;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
@@ -430,7 +429,7 @@ fn waiters_catch_up_on_no_more_than_new_callers() {
     let average = TwoTimeline::new(rate(), Mode::Average, catch_up);
     let limits: [AnyPolicy; 3] = [
         average.into(),
-        Pacer::new(rate(), Duration::ZERO, catch_up).into(),
+        pacer(rate(), Duration::ZERO, catch_up).into(),
         SlowStart::new(average, Duration::from_millis(200)).unwrap().into(),
     ];
     for (limit, joins_first) in limits.into_iter().flat_map(|it| [(it, false), (it, true)]) {

@@ -6,7 +6,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::common::{MS, S, granted, part, rate, start};
+use crate::common::{MS, S, granted, pacer, part, rate, start};
 use fastrand::Rng;
 use rategate_core::adaptive::AdaptiveConcurrency;
 use rategate_core::any_policy::{AnyPolicy, Member};
@@ -16,7 +16,6 @@ use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::pacer::Pacer;
 use rategate_core::policy::Taken;
 use rategate_core::ratio::Ratio;
 use rategate_core::sliding_log::SlidingLog;
@@ -331,7 +330,7 @@ fn a_pacer_takes_operations_back() {
                 let period = Duration::from_nanos(random.u64(1..=200));
                 let rate = rategate_core::rate::Rate::new(random.u64(1..=12), period).unwrap();
                 let bound = random.choice([None, Some(0), Some(30), Some(500)]).unwrap();
-                Pacer::new(
+                pacer(
                     rate,
                     Duration::from_nanos(random.u64(0..=40)),
                     bound.map(Duration::from_nanos),

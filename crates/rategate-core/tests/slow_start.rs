@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::common::{MS, S, granted, part, policy as in_force, rate, retry, start};
+use crate::common::{MS, S, granted, pacer, part, policy as in_force, rate, retry, start};
 use fastrand::Rng;
 use rategate_core::any_policy::{AnyPolicy, Member};
 use rategate_core::backfill_pool::BackfillPool;
@@ -13,7 +13,6 @@ use rategate_core::error::LimitError;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::pacer::Pacer;
 use rategate_core::policy::Policy;
 use rategate_core::portable::{RestoreContext, WordsError};
 use rategate_core::rate::Rate;
@@ -81,7 +80,7 @@ fn timed(random: &mut Rng) -> AnyPolicy {
             log.with_resolution(grid).unwrap().into()
         }
         5 => FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::FirstCall).into(),
-        6 => Pacer::new(rate, Duration::from_nanos(random.u64(0..=50)), bound).into(),
+        6 => pacer(rate, Duration::from_nanos(random.u64(0..=50)), bound).into(),
         7 => TwoTimeline::new(rate, Mode::Average, bound).into(),
         8 => TwoTimeline::new(rate, Mode::Strict, None).into(),
         9 => TwoTimeline::new(rate, Mode::Burst("1.5".parse().unwrap()), None).into(),

@@ -4,6 +4,7 @@ use rategate_core::any_policy::AnyPolicy;
 use rategate_core::fixed_window::Windows;
 use rategate_core::rate::Rate;
 use rategate_core::span;
+use rategate_core::two_timeline::Mode;
 
 use crate::report::{Allowance, Picture};
 use crate::scenario::Scenario;
@@ -33,8 +34,10 @@ fn describe(limit: &AnyPolicy) -> String {
                 format!("at most {} in each {}", window.permits(), calendar.text())
             }
         },
-        AnyPolicy::Pacer(pacer) => format!("pacer: {} on average", pacer.rate()),
-        AnyPolicy::TwoTimeline(timelines) => format!("two timelines: {}", timelines.rate()),
+        AnyPolicy::TwoTimeline(timelines) => match timelines.mode() {
+            Mode::Batched { .. } => format!("pacer: {} on average", timelines.rate()),
+            _ => format!("two timelines: {}", timelines.rate()),
+        },
         AnyPolicy::WarmUp(warm_up) => {
             let period = span::Text(warm_up.period_ns());
             format!("warm-up: {} after {period}", warm_up.rate())
@@ -60,7 +63,6 @@ fn allowance(limit: &AnyPolicy) -> Option<Allowance> {
     };
     match limit {
         AnyPolicy::Gcra(gcra) => line(gcra.rate(), gcra.burst_size().get()),
-        AnyPolicy::Pacer(pacer) => line(pacer.rate(), 1),
         AnyPolicy::TwoTimeline(timelines) => line(timelines.rate(), 1),
         AnyPolicy::SlowStart(slow) => allowance(&slow.policy()),
         AnyPolicy::WarmUp(warm_up) => line(warm_up.rate(), warm_up.max_request()),

@@ -10,13 +10,13 @@ use rategate_core::commit_log::CommitLog;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
-use rategate_core::pacer::Pacer;
 use rategate_core::rate::Rate;
 use rategate_core::ratio::Ratio;
 use rategate_core::schedule::Schedule;
 use rategate_core::share::Share;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::slow_start::SlowStart;
+use rategate_core::span::whole_ns;
 use rategate_core::two_timeline::DampingShift;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::warm_up::WarmUp;
@@ -156,7 +156,11 @@ impl Random {
                 let anchor = [Anchor::Epoch, Anchor::FirstCall][usize::from(self.0.bool())];
                 FixedWindow::try_new(self.number(), self.span(), anchor).ok()?.into()
             }
-            3 => Pacer::new(self.rate(), self.zero_or(), self.catch_up()).into(),
+            3 => {
+                let min_sleep_ns = whole_ns(self.zero_or());
+                let mode = Mode::Batched { min_sleep_ns };
+                TwoTimeline::new(self.rate(), mode, self.catch_up()).into()
+            }
             4 => {
                 let mode = match self.below(4) {
                     0 => Mode::Average,

@@ -31,7 +31,7 @@
 //! | at most N in each window of a grid | [`FixedWindow`] |
 //! | at most N in each day, week or month of a calendar | [`FixedWindow`], with `calendar` |
 //! | evenly spaced, and report how late each operation is | [`TwoTimeline`] |
-//! | an average rate, with few and long sleeps | [`Pacer`] |
+//! | an average rate, with few and long sleeps | [`TwoTimeline`], batched |
 //! | slower at first and after a rest, while a server warms up | [`WarmUp`] |
 //! | a bucket refilled from outside, and nothing may be lost | [`BackfillPool`] |
 //! | a bucket, a log, a schedule or a pool, slower while a server is cold | [`SlowStart`] |
@@ -96,7 +96,7 @@
 //! * **Ceiling.** Each policy's `C(W)` holds for real starts (the default), and for promised
 //!   instants where a schedule promises instants. A waiter takes its permits when it runs, and the
 //!   limit counts [`Grant::released_at`]. Promised instants ([`Grant::promised_at`]) count for
-//!   schedules (average and damped [`TwoTimeline`], [`Pacer`]), limits
+//!   schedules (average, damped and batched [`TwoTimeline`]), limits
 //!   [with promised starts](Limiter::with_promised_starts), and reservations whose owner sleeps on
 //!   its own. Real starts then obey `C(W + d)`, `d` being the largest lateness. Where the other
 //!   side counts arrivals, [`SlidingLog::with_guard`] allows for their delay.
@@ -221,7 +221,6 @@ pub use rategate_core::commit_log::CommitLog;
 pub use rategate_core::concurrency::Concurrency;
 pub use rategate_core::fixed_window::FixedWindow;
 pub use rategate_core::gcra::Gcra;
-pub use rategate_core::pacer::Pacer;
 pub use rategate_core::rate::Rate;
 pub use rategate_core::share::Share;
 pub use rategate_core::sliding_log::SlidingLog;

@@ -23,8 +23,8 @@ use rategate::snapshot::{
 use rategate::wait::CancelToken;
 use rategate::{
     AdaptiveRate, AllOf, AnyPolicy, AsyncLimiter, BackfillPool, Clock, CommitLog, Concurrency,
-    Decision, FixedWindow, Gcra, Limiter, ManualClock, MonotonicClock, Pacer, Rate, SlidingLog,
-    SlowStart, SystemClock, TwoTimeline, WarmUp,
+    Decision, FixedWindow, Gcra, Limiter, ManualClock, MonotonicClock, Rate, SlidingLog, SlowStart,
+    SystemClock, TwoTimeline, WarmUp,
 };
 use rategate_testkit::ns;
 
@@ -53,7 +53,12 @@ fn policies() -> Vec<(&'static str, AnyPolicy)> {
         ),
         (
             "pacer",
-            Pacer::new(rate, Duration::from_nanos(S / 10), Some(Duration::from_nanos(S))).into(),
+            TwoTimeline::new(
+                rate,
+                Mode::Batched { min_sleep_ns: S / 10 },
+                Some(Duration::from_nanos(S)),
+            )
+            .into(),
         ),
         ("two_timeline_average", timeline(Mode::Average).into()),
         ("two_timeline_damped", timeline(Mode::from_compensation(0.25).unwrap()).into()),

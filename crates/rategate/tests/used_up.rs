@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use rategate::charge::Hold;
+use rategate::policy::Mode;
 use rategate::policy::{Anchor, Ratio};
 use rategate::{
     AdaptiveConcurrency, AdaptiveRate, AllOf, AsyncLimiter, BackfillPool, CommitLog, Concurrency,
-    Decision, FixedWindow, Gcra, Grant, Limiter, ManualClock, Pacer, Rate, SlidingLog,
+    Decision, FixedWindow, Gcra, Grant, Limiter, ManualClock, Rate, SlidingLog, TwoTimeline,
 };
 use rategate_core::adaptive::Outcome;
 use rategate_core::debt::Debt;
@@ -32,7 +33,8 @@ fn limits(random: &mut Rng) -> [AllOf; 10] {
         Concurrency::new(permits).into(),
         CommitLog::new(permits, SECOND).into(),
         log.compact().into(),
-        Pacer::new(Rate::per_second(5), SECOND / 3, None).into(),
+        TwoTimeline::new(Rate::per_second(5), Mode::Batched { min_sleep_ns: 333_333_333 }, None)
+            .into(),
         BackfillPool::new(permits, Ratio::ONE, None).unwrap().into(),
         AdaptiveConcurrency::new(1, 8).into(),
         AdaptiveRate::new(Rate::per_second(1), Rate::per_second(8)).into(),

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use rategate::error::{LimitError, PolicyTextError, RateError};
 use rategate::policy::{DampingShift, Mode, Ratio};
-use rategate::{AnyPolicy, Gcra, Pacer, Rate, SlidingLog, SlowStart, TwoTimeline, WarmUp};
+use rategate::{AnyPolicy, Gcra, Rate, SlidingLog, SlowStart, TwoTimeline, WarmUp};
 use rategate_analyze::{Amount, AmountError};
 use rategate_core::ledger::Ledger;
-use rategate_core::pacer::{DEFAULT_CATCH_UP_NS, DEFAULT_MIN_SLEEP_NS};
 use rategate_core::span;
+use rategate_core::two_timeline::{DEFAULT_CATCH_UP_NS, DEFAULT_MIN_SLEEP_NS};
 
 use super::jobs::Jobs;
 use super::shape::{Due, due};
@@ -43,7 +43,6 @@ pub(crate) struct Settings {
 enum Choice {
     Paced(Mode),
     Gcra,
-    Pacer,
     /// The period, in nanoseconds.
     WarmUp(u64),
 }
@@ -183,7 +182,7 @@ fn choice(args: &PaceArgs) -> Result<Choice, Failure> {
             "average" => Ok(Choice::Paced(Mode::Average)),
             "strict" => Ok(Choice::Paced(Mode::Strict)),
             "gcra" => Ok(Choice::Gcra),
-            "pacer" => Ok(Choice::Pacer),
+            "pacer" => Ok(Choice::Paced(Mode::Batched { min_sleep_ns: DEFAULT_MIN_SLEEP_NS })),
             "burst" => Err(fail(&"the factor over the rate is missing; write burst=1.5")),
             "warm-up" => Err(fail(&"the period is missing; write warm-up=30s")),
             "damped" => Err(fail(&"the part of a gap to drop is missing; write damped=0.25")),
@@ -229,7 +228,7 @@ fn check_together(args: &PaceArgs, unit: Unit, choice: Choice) -> Result<(), Fai
                 let complaint = "this policy makes up for nothing; leave out one of the two";
                 return fail(complaint);
             }
-            Choice::Paced(_) | Choice::Pacer => {}
+            Choice::Paced(_) => {}
         }
     }
     let is_spaced =
@@ -255,12 +254,6 @@ fn policy(args: &PaceArgs, rate: Rate, unit: Unit, choice: Choice) -> Result<Any
         Choice::Paced(mode) => {
             TwoTimeline::new(rate, mode, catch_up_ns.map(Duration::from_nanos)).into()
         }
-        Choice::Pacer => Pacer::new(
-            rate,
-            Duration::from_nanos(DEFAULT_MIN_SLEEP_NS),
-            catch_up_ns.map(Duration::from_nanos),
-        )
-        .into(),
         Choice::WarmUp(period_ns) => {
             let text = args.policy.as_deref().unwrap_or_default();
             let fail = |error| Failure::argument("--policy", text, error);

@@ -88,7 +88,6 @@ pub trait Portable: Policy {
 pub(crate) mod tag {
     pub(crate) const GCRA: u16 = 1;
     pub(crate) const SLIDING_LOG: u16 = 2;
-    pub(crate) const PACER: u16 = 4;
     pub(crate) const TWO_TIMELINE: u16 = 5;
     pub(crate) const BACKFILL_POOL: u16 = 6;
     pub(crate) const CONCURRENCY: u16 = 7;
@@ -181,7 +180,6 @@ fn policy_of(tag: u16) -> &'static str {
         tag::GCRA => "gcra",
         tag::SLIDING_LOG => "sliding log",
         tag::FIXED_WINDOW => "fixed window",
-        tag::PACER => "pacer",
         tag::TWO_TIMELINE => "two timelines",
         tag::BACKFILL_POOL => "backfill pool",
         tag::CONCURRENCY => "concurrency",

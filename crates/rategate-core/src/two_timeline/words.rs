@@ -16,25 +16,27 @@ impl Portable for TwoTimeline {
         self.schedule.write(words);
         let (mode, shift, ratio) = match self.mode {
             Mode::Average => (0, 0, Ratio::ONE),
-            Mode::Damped { shift } => (1, shift.get(), Ratio::ONE),
+            Mode::Damped { shift } => (1, shift.get().into(), Ratio::ONE),
             Mode::Strict => (2, 0, Ratio::ONE),
             Mode::Burst(ratio) => (3, 0, ratio),
+            Mode::Batched { min_sleep_ns } => (4, min_sleep_ns, Ratio::ONE),
         };
         words.word(mode);
-        words.word(shift.into());
+        words.word(shift);
         words.ratio(ratio);
         words.optional(self.catch_up_ns);
     }
 
     fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
         tag::expect(tag, tag::TWO_TIMELINE)?;
-        let (schedule, mode) = (Schedule::read(words)?, words.up_to(3)?);
-        let shift = DampingShift::of_exponent(words.word()?);
-        let mode = match (mode, shift) {
+        let (schedule, mode) = (Schedule::read(words)?, words.up_to(4)?);
+        let word = words.word()?;
+        let mode = match (mode, DampingShift::of_exponent(word)) {
             (0, _) => Mode::Average,
             (1, Some(shift)) => Mode::Damped { shift },
             (1, None) => return Err(words.malformed()),
             (2, _) => Mode::Strict,
+            (4, _) => Mode::Batched { min_sleep_ns: word },
             _ => return Self::read_burst(schedule, words),
         };
         let _ = words.ratio()?;

@@ -15,6 +15,7 @@ use rategate_core::ledger::Ledger;
 use rategate_core::rate::Rate;
 use rategate_core::share::Share;
 use rategate_core::slow_start::SlowStart;
+use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Grant, Verdict};
 
 pub(crate) const US: u64 = 1_000;
@@ -48,8 +49,7 @@ parts! {
     Gcra: rategate_core::gcra::Gcra, rategate_core::gcra::State;
     SlidingLog: rategate_core::sliding_log::SlidingLog, rategate_core::sliding_log::State;
     FixedWindow: rategate_core::fixed_window::FixedWindow, rategate_core::fixed_window::State;
-    Pacer: rategate_core::pacer::Pacer, rategate_core::pacer::State;
-    TwoTimeline: rategate_core::two_timeline::TwoTimeline, rategate_core::two_timeline::State;
+    TwoTimeline: TwoTimeline, rategate_core::two_timeline::State;
     WarmUp: rategate_core::warm_up::WarmUp, rategate_core::warm_up::State;
     BackfillPool: rategate_core::backfill_pool::BackfillPool, rategate_core::backfill_pool::State;
     AdaptiveConcurrency: rategate_core::adaptive::AdaptiveConcurrency, rategate_core::adaptive::State;
@@ -57,6 +57,12 @@ parts! {
     Concurrency: rategate_core::concurrency::Concurrency, rategate_core::concurrency::State;
     CommitLog: rategate_core::commit_log::CommitLog, rategate_core::commit_log::State;
     SlowStart: SlowStart, rategate_core::slow_start::State;
+}
+
+/// Returns a schedule in batches worth at least this sleep.
+pub(crate) fn pacer(rate: Rate, min_sleep: Duration, catch_up: Option<Duration>) -> TwoTimeline {
+    let min_sleep_ns = min_sleep.as_nanos().try_into().unwrap();
+    TwoTimeline::new(rate, Mode::Batched { min_sleep_ns }, catch_up)
 }
 
 /// Returns the policy, or the state, of a limit that is not several.

@@ -11,15 +11,15 @@ use rategate_core::concurrency::Concurrency;
 use rategate_core::error::LimitError;
 use rategate_core::fixed_window::{Anchor, FixedWindow, Windows};
 use rategate_core::gcra::Gcra;
-use rategate_core::pacer::{self, Pacer};
 use rategate_core::rate::Rate;
 use rategate_core::ratio::Ratio;
 use rategate_core::share::Share;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::slow_start::SlowStart;
 use rategate_core::span;
-use rategate_core::two_timeline::DampingShift;
-use rategate_core::two_timeline::{Mode, TwoTimeline};
+use rategate_core::two_timeline::{
+    DEFAULT_CATCH_UP_NS, DEFAULT_MIN_SLEEP_NS, DampingShift, Mode, TwoTimeline,
+};
 use rategate_core::warm_up::WarmUp;
 use serde::de::Deserializer;
 use serde::ser::Serializer;
@@ -242,9 +242,10 @@ impl Body {
                 FixedWindow::try_new(permits, time(period), anchor)?.into()
             }
             Self::Pacer { rate, min_sleep, catch_up } => {
-                let min_sleep = min_sleep.unwrap_or(Ns(pacer::DEFAULT_MIN_SLEEP_NS));
-                let catch_up = catch_up.unwrap_or(CatchUp(Some(Ns(pacer::DEFAULT_CATCH_UP_NS))));
-                Pacer::new(rate.0, time(min_sleep), catch_up.0.map(time)).into()
+                let Ns(min_sleep_ns) = min_sleep.unwrap_or(Ns(DEFAULT_MIN_SLEEP_NS));
+                let catch_up = catch_up.unwrap_or(CatchUp(Some(Ns(DEFAULT_CATCH_UP_NS))));
+                let mode = Mode::Batched { min_sleep_ns };
+                TwoTimeline::new(rate.0, mode, catch_up.0.map(time)).into()
             }
             Self::TwoTimeline { rate, mode, catch_up } => {
                 let catch_up = catch_up.and_then(|CatchUp(at_most)| at_most);
@@ -304,16 +305,16 @@ impl Body {
                 },
                 Windows::Of(_) => return None,
             },
-            AnyPolicy::Pacer(pacer) => Self::Pacer {
-                rate: Text(pacer.rate()),
-                min_sleep: Some(Ns(pacer.min_sleep_ns())),
-                catch_up: Some(CatchUp(pacer.catch_up_ns().map(Ns))),
-            },
-            AnyPolicy::TwoTimeline(timelines) => Self::TwoTimeline {
-                rate: Text(timelines.rate()),
-                mode: ModeWord::of(timelines.mode())?,
-                catch_up: Some(CatchUp(timelines.catch_up_ns().map(Ns))),
-            },
+            AnyPolicy::TwoTimeline(timelines) => {
+                let rate = Text(timelines.rate());
+                let catch_up = Some(CatchUp(timelines.catch_up_ns().map(Ns)));
+                match timelines.mode() {
+                    Mode::Batched { min_sleep_ns } => {
+                        Self::Pacer { rate, min_sleep: Some(Ns(min_sleep_ns)), catch_up }
+                    }
+                    mode => Self::TwoTimeline { rate, mode: ModeWord::of(mode)?, catch_up },
+                }
+            }
             AnyPolicy::WarmUp(warm_up) => Self::WarmUp {
                 rate: Text(warm_up.rate()),
                 period: Ns(warm_up.period_ns()),

@@ -16,6 +16,7 @@ use rategate_core::any_policy::{AnyPolicy, Member};
 use rategate_core::ledger::Ledger;
 use rategate_core::members::Members;
 use rategate_core::policy::Ending;
+use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Grant, Verdict};
 
 use self::callers::Thread;
@@ -122,7 +123,7 @@ impl<'s> World<'s> {
             carries_early_wakes: scenario
                 .limits
                 .iter()
-                .all(|limit| matches!(limit, AnyPolicy::Pacer(_))),
+                .all(|limit| matches!(limit, AnyPolicy::TwoTimeline(pacer) if is_batched(pacer))),
             happened: Happened { end_ns: start_ns, ..Happened::default() },
         };
         world.cause_step();
@@ -320,13 +321,19 @@ fn requested(caller: usize, arrival_ns: u64, permits: u64, outcome: Outcome) -> 
     Operation { caller, arrival_ns, scheduled_ns, promised_ns, start_ns, end_ns, permits, outcome }
 }
 
+const fn is_batched(schedule: &TwoTimeline) -> bool {
+    matches!(schedule.mode(), Mode::Batched { .. })
+}
+
 /// Returns the limits as the run finds them. Where callers wait after their operations, a pacer's
 /// first permit is that of the first operation.
 fn fresh_limits(scenario: &Scenario) -> Ledger {
     let start_ns = scenario.clock_start_ns;
     let after = scenario.callers.iter().any(|caller| caller.gate == Gate::After);
     let limits = scenario.limits.iter().map(|limit| match limit {
-        AnyPolicy::Pacer(pacer) if after => Member::Pacer(*pacer, pacer.fresh_after(start_ns)),
+        AnyPolicy::TwoTimeline(pacer) if after && is_batched(pacer) => {
+            Member::TwoTimeline((*pacer).into(), pacer.fresh_after(start_ns).into())
+        }
         _ => Member::fresh(*limit, start_ns),
     });
     Ledger::with_state(limits.collect::<Members>(), start_ns)

@@ -38,7 +38,7 @@ impl<C: Clock> Limiter<C> {
     /// instant at which it really starts. A bucket of burst 1 and strict spacing then lose the
     /// time by which waiters wake late: `docs/performance.md` has figures. With this option
     /// permits count from the promised instant, so real starts obey `C(W + d)`, `d` being the
-    /// largest lateness. Schedules (average, damped, [`Pacer`](crate::Pacer)) promise instants in
+    /// largest lateness. Schedules (average, damped, batched) promise instants in
     /// any case.
     ///
     /// ```

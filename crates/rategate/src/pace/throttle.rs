@@ -6,9 +6,11 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use rategate_core::pacer::{self, DEFAULT_CATCH_UP_NS, DEFAULT_MIN_SLEEP_NS, Pacer};
 use rategate_core::policy::{Policy, Taken};
 use rategate_core::rate::Rate;
+use rategate_core::two_timeline::{
+    self, DEFAULT_CATCH_UP_NS, DEFAULT_MIN_SLEEP_NS, Mode, TwoTimeline,
+};
 
 use crate::clock::wait::CancelToken;
 use crate::clock::{Clock, MonotonicClock};
@@ -29,7 +31,7 @@ use rategate_core::span::whole_ns;
 ///   or late makes the next one longer or shorter; no error adds up.
 /// * Time before the first [`wait`](Self::wait) counts as time of the first operation.
 /// * It has a history, so it serves one loop; start a new run with a new throttle. Threads share
-///   a [`Limiter`](crate::Limiter) over a [`Pacer`] instead, which they call *before* each
+///   a [`Limiter`](crate::Limiter) over a batched [`TwoTimeline`] instead, which they call *before* each
 ///   operation.
 ///
 /// ```
@@ -50,13 +52,13 @@ use rategate_core::span::whole_ns;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Throttle<C = MonotonicClock> {
-    pacer: Pacer,
+    pacer: TwoTimeline,
     /// The schedule without batches, which yields when an operation is paid for.
-    unbatched: Pacer,
+    unbatched: TwoTimeline,
     rate: Rate,
     min_sleep_ns: u64,
     catch_up: CatchUp,
-    state: pacer::State,
+    state: two_timeline::State,
     clock: C,
     /// The newest instant at which an operation was let through. Starts never decrease.
     latest_ns: u64,
@@ -179,10 +181,10 @@ impl<C: Clock> fmt::Debug for Throttle<C> {
     }
 }
 
-fn pacer_of(rate: Rate, min_sleep_ns: u64, catch_up: CatchUp) -> Pacer {
-    let catch_up_ns = match catch_up {
-        CatchUp::AtMost(max_catch_up) => Some(whole_ns(max_catch_up)),
+fn pacer_of(rate: Rate, min_sleep_ns: u64, catch_up: CatchUp) -> TwoTimeline {
+    let catch_up = match catch_up {
+        CatchUp::AtMost(max_catch_up) => Some(max_catch_up),
         CatchUp::Unbounded => None,
     };
-    Pacer::new(rate, Duration::from_nanos(min_sleep_ns), catch_up_ns.map(Duration::from_nanos))
+    TwoTimeline::new(rate, Mode::Batched { min_sleep_ns }, catch_up)
 }

@@ -10,10 +10,11 @@ use std::time::Duration;
 use rategate::error::KeyedError;
 use rategate::keyed::{Capacity, JointDecision, Overflow, try_all};
 use rategate::policy::Anchor;
+use rategate::policy::Mode;
 use rategate::wait::{CancelToken, Timer, Wake};
 use rategate::{
     AnyPolicy, AsyncLimiter, Clock, CommitLog, Concurrency, FixedWindow, Grant, Keyed, ManualClock,
-    Pacer, SlidingLog, Status,
+    SlidingLog, Status, TwoTimeline,
 };
 
 use crate::keyed::{S, bucket, outcome, passes, table};
@@ -72,7 +73,7 @@ fn a_recovered_key_needs_no_slot() {
 #[test]
 fn what_never_rests_begins_anew() {
     let (keyed, _) = table::<u64>(
-        Pacer::new("1/s".parse().unwrap(), Duration::from_nanos(0), None),
+        TwoTimeline::new("1/s".parse().unwrap(), Mode::Batched { min_sleep_ns: 0 }, None),
         4,
         Overflow::Refuse,
     );

@@ -5,7 +5,6 @@ use crate::backfill_pool::BackfillPool;
 use crate::error::LimitError;
 use crate::fixed_window::FixedWindow;
 use crate::gcra::Gcra;
-use crate::pacer::Pacer;
 use crate::sliding_log::SlidingLog;
 use crate::two_timeline::TwoTimeline;
 
@@ -23,7 +22,6 @@ pub(super) enum Timed {
     Gcra(Gcra),
     SlidingLog(SlidingLog),
     FixedWindow(FixedWindow),
-    Pacer(Pacer),
     TwoTimeline(TwoTimeline),
     BackfillPool(BackfillPool),
 }
@@ -37,7 +35,6 @@ impl Timed {
             AnyPolicy::FixedWindow(policy) if policy.calendar().is_none() => {
                 return Err(LimitError::WindowOnClock);
             }
-            AnyPolicy::Pacer(policy) => Self::Pacer(policy),
             AnyPolicy::TwoTimeline(policy) => Self::TwoTimeline(policy),
             AnyPolicy::BackfillPool(policy) => Self::BackfillPool(policy),
             _ => return Err(LimitError::NotTimed),
@@ -49,7 +46,6 @@ impl Timed {
             Self::Gcra(policy) => AnyPolicy::Gcra(policy),
             Self::SlidingLog(policy) => AnyPolicy::SlidingLog(policy),
             Self::FixedWindow(policy) => AnyPolicy::FixedWindow(policy),
-            Self::Pacer(policy) => AnyPolicy::Pacer(policy),
             Self::TwoTimeline(policy) => AnyPolicy::TwoTimeline(policy),
             Self::BackfillPool(policy) => AnyPolicy::BackfillPool(policy),
         }

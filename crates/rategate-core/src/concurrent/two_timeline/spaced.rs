@@ -380,7 +380,7 @@ fn numbers_for(policy: &TwoTimeline, pace: Pace, plain: Plain, now_ns: u64) -> O
         (Mode::Burst(_), None) if plain.ideal == plain.dispatch && ideal_ns == origin_ns => {
             (u64::BITS, u64::MAX)
         }
-        (Mode::Average | Mode::Burst(_), _) => return None,
+        (Mode::Average | Mode::Batched { .. } | Mode::Burst(_), _) => return None,
     };
     let (step_ns, step_rest, two_ns) = match policy.step(pace) {
         Some((step_ns, rest, parts)) => (step_ns, rest, parts.checked_mul(2)?),
