@@ -412,7 +412,7 @@ fn a_state_of_another_policy_is_refused_with_both_in_the_message() {
     let log: Policies = "10 per any second".parse().unwrap();
     assert_eq!(
         restore(&log, &bucket).unwrap_err().to_string(),
-        format!("`{log}` cannot continue from these bytes: the limit is of another policy, gcra")
+        format!("`{log}` cannot continue from these bytes: the limit is of another policy, Gcra")
     );
     let two: Policies = "10/s; 10 per any minute".parse().unwrap();
     let error = restore(&two, &bucket).unwrap_err();
@@ -457,9 +457,9 @@ fn bytes_that_are_not_whole_are_refused() {
     }
 }
 
-/// Words that no limiter has written, in bytes whose checksums are right.
+/// States that no limiter has written, in bytes whose checksums are right.
 #[test]
-fn wrong_words_are_a_limit_or_an_error_and_no_panic() {
+fn wrong_states_are_a_limit_or_an_error_and_no_panic() {
     let (mut random, mut refused, mut limits) = (Rng::with_seed(9), 0_u32, 0_u32);
     for policies in tour() {
         let bytes = bytes_of(&policies, 2);
@@ -483,22 +483,21 @@ fn wrong_words_are_a_limit_or_an_error_and_no_panic() {
     assert!(refused > 300 && limits > 300, "{refused}, {limits}");
 }
 
-/// Returns the bytes with one word of a state changed, and new checksums.
+/// Returns the bytes with one byte of a state changed, and new checksums.
 fn changed(bytes: &[u8], random: &mut Rng) -> Vec<u8> {
     let mut reader = SnapshotReader::new(bytes).unwrap();
     let header = reader.header().clone();
     let mut records: Vec<Record> = reader.by_ref().map(Result::unwrap).collect();
     let record = random.usize(..records.len());
     let state = &mut records.get_mut(record).unwrap().state;
-    let word = random.usize(..=state.len());
-    let value = match random.u32(..4) {
-        0 => random.u64(..),
-        1 => u64::MAX - random.u64(..3),
-        2 => random.u64(..SECOND),
-        _ => random.u64(..3),
+    let byte = random.usize(..=state.len());
+    let value = match random.u32(..3) {
+        0 => random.u8(..),
+        1 => u8::MAX - random.u8(..3),
+        _ => random.u8(..3),
     };
-    match state.get_mut(word) {
-        Some(_) if random.u32(..8) == 0 => drop(state.remove(word)),
+    match state.get_mut(byte) {
+        Some(_) if random.u32(..8) == 0 => drop(state.remove(byte)),
         Some(old) => *old = value,
         None => state.push(value),
     }

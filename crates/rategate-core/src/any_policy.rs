@@ -4,7 +4,10 @@
 pub mod slow_start;
 
 use alloc::boxed::Box;
+#[cfg(feature = "serde")]
+use alloc::vec::Vec;
 use core::fmt;
+use core::mem;
 use core::num::NonZeroU64;
 
 use self::slow_start::SlowStart;
@@ -17,7 +20,8 @@ use crate::error::LimitError;
 use crate::fixed_window::{self, FixedWindow};
 use crate::gcra::{self, Gcra};
 use crate::policy::{Bucket, Ended, Held, Policy, Taken};
-use crate::portable::{Portable as _, Reader, WordsError, Writer, tag};
+#[cfg(feature = "serde")]
+use crate::portable::{self, Portable, RestoreContext, SavedError};
 use crate::refund::Refund;
 use crate::sliding_log::{self, SlidingLog};
 use crate::two_timeline::{self, TwoTimeline};
@@ -25,9 +29,10 @@ use crate::verdict::{Opening, Refusal};
 use crate::warm_up::{self, WarmUp};
 
 macro_rules! policies {
-    ($($name:ident($tags:pat): $kept:ty, $state:ty, $what:literal;)*) => {
+    ($($name:ident: $kept:ty, $state:ty, $what:literal;)*) => {
         /// Any of the policies.
         #[derive(Clone, Copy, PartialEq, Eq)]
+        #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
         #[non_exhaustive]
         pub enum AnyPolicy { $(#[doc = $what] $name($name),)* }
 
@@ -56,21 +61,10 @@ macro_rules! policies {
         }
 
         impl AnyPolicy {
-            /// Reads the policy of these numbers.
-            ///
-            /// # Errors
-            ///
-            /// [`WordsError`] if they are not a limit of the policy with this tag.
-            pub fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
-                match tag {
-                    $($tags => $name::read_numbers(tag, words).map(Self::$name),)*
-                    _ => Err(WordsError::OtherPolicy { tag }),
-                }
-            }
-
-            /// Returns `true` if both are the same policy, with whatever numbers.
-            const fn is_like(&self, other: &Self) -> bool {
-                matches!((self, other), $((Self::$name(_), Self::$name(_)))|*)
+            /// Returns the name of the policy.
+            #[must_use]
+            pub const fn name(&self) -> &'static str {
+                match self { $(Self::$name(_) => stringify!($name),)* }
             }
         }
 
@@ -85,20 +79,21 @@ macro_rules! policies {
                 }
             }
 
-            /// Reads the state of a limit under these numbers.
-            ///
-            /// # Errors
-            ///
-            /// [`WordsError`] if the words are not a state under them.
-            pub fn read_state(
+            /// Reads a limit with these numbers, and the instant before which no call starts.
+            #[cfg(feature = "serde")]
+            pub(crate) fn load(
                 policy: AnyPolicy,
-                words: &mut Reader<'_>,
-            ) -> Result<Self, WordsError> {
-                Ok(match policy {
+                bytes: &[u8],
+                since: RestoreContext,
+            ) -> Result<(Self, u64), SavedError> {
+                match policy {
                     $(AnyPolicy::$name(policy) => {
-                        Self::$name(policy.into(), policy.read_state(words)?.into())
+                        let (saved, since) =
+                            portable::read::<<$name as Portable>::Saved>(bytes, since)?;
+                        let state = policy.load(saved, since)?;
+                        Ok((Self::$name(policy.into(), state.into()), since.settled_ns()))
                     })*
-                })
+                }
             }
 
             /// Returns the policy in force.
@@ -139,17 +134,17 @@ macro_rules! policies {
 
 // Large ones are in boxes, as they would make all others larger.
 policies! {
-    Gcra(tag::GCRA): Gcra, gcra::State, "A continuous token bucket.";
-    SlidingLog(tag::SLIDING_LOG): SlidingLog, sliding_log::State, "A sliding log: at most N in any window.";
-    FixedWindow(tag::FIXED_WINDOW): FixedWindow, fixed_window::State, "A fixed window: at most N in each, or in each day, week or month.";
-    TwoTimeline(tag::TWO_TIMELINE): Box<TwoTimeline>, Box<two_timeline::State>, "An ideal schedule with exact wait times.";
-    WarmUp(tag::WARM_UP): WarmUp, Box<warm_up::State>, "A rate that a limit at rest reaches over a period.";
-    BackfillPool(tag::BACKFILL_POOL): BackfillPool, backfill_pool::State, "A token bucket that loses nothing.";
-    AdaptiveConcurrency(tag::ADAPTIVE_CONCURRENCY): AdaptiveConcurrency, adaptive::State, "A bound on operations in flight that follows measurements.";
-    AdaptiveRate(tag::ADAPTIVE_RATE): AdaptiveRate, Box<RateState>, "A rate that follows refusals.";
-    Concurrency(tag::CONCURRENCY): Concurrency, concurrency::State, "A bound on operations in flight.";
-    CommitLog(tag::COMMIT_LOG): CommitLog, commit_log::State, "A commit log: at most N effects in any window.";
-    SlowStart(tag::SLOW_START..=tag::LAST_SLOW_START): Box<SlowStart>, Box<slow_start::State>, "A limit that begins at a part of its rate.";
+    Gcra: Gcra, gcra::State, "A continuous token bucket.";
+    SlidingLog: SlidingLog, sliding_log::State, "A sliding log: at most N in any window.";
+    FixedWindow: FixedWindow, fixed_window::State, "A fixed window: at most N in each, or in each day, week or month.";
+    TwoTimeline: Box<TwoTimeline>, Box<two_timeline::State>, "An ideal schedule with exact wait times.";
+    WarmUp: WarmUp, Box<warm_up::State>, "A rate that a limit at rest reaches over a period.";
+    BackfillPool: BackfillPool, backfill_pool::State, "A token bucket that loses nothing.";
+    AdaptiveConcurrency: AdaptiveConcurrency, adaptive::State, "A bound on operations in flight that follows measurements.";
+    AdaptiveRate: AdaptiveRate, Box<RateState>, "A rate that follows refusals.";
+    Concurrency: Concurrency, concurrency::State, "A bound on operations in flight.";
+    CommitLog: CommitLog, commit_log::State, "A commit log: at most N effects in any window.";
+    SlowStart: Box<SlowStart>, Box<slow_start::State>, "A limit that begins at a part of its rate.";
 }
 
 /// The numbers of the policy, as that one shows them.
@@ -160,15 +155,21 @@ impl fmt::Debug for AnyPolicy {
 }
 
 impl AnyPolicy {
-    /// Returns the tag of the policy in words.
+    /// Returns `true` if both are the same policy, with whatever numbers.
     #[must_use]
-    pub fn tag(&self) -> u16 {
-        of_policy!(self, policy => policy.tag())
+    pub fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::SlowStart(own), Self::SlowStart(other)) => own.policy().is_like(&other.policy()),
+            _ => mem::discriminant(self) == mem::discriminant(other),
+        }
     }
 
-    /// Writes the numbers of the limit.
-    pub fn write_numbers(&self, words: &mut Writer) {
-        of_policy!(self, policy => policy.write_numbers(words));
+    /// Returns `true` if both have the same numbers. The rules of a calendar's zone may differ.
+    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::FixedWindow(own), Self::FixedWindow(other)) => own.is_same_as(other),
+            _ => self == other,
+        }
     }
 
     /// Returns `true` if the policy counts operations in flight.
@@ -337,9 +338,12 @@ impl Member {
         of_member!(self, (policy, state) => policy.end(state, ended))
     }
 
-    /// Writes the state.
-    pub fn write_state(&self, words: &mut Writer) {
-        of_member!(self, (policy, state) => policy.write_state(state, words));
+    /// Appends the state at `now_ns`, and for how long no call starts after that.
+    #[cfg(feature = "serde")]
+    pub(crate) fn save(&self, now_ns: u64, lead_ns: u64, bytes: Vec<u8>) -> Vec<u8> {
+        of_member!(self, (policy, state) => {
+            portable::appended(&(now_ns, lead_ns, policy.save(state, now_ns)), bytes)
+        })
     }
 }
 

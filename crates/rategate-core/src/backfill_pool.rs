@@ -48,7 +48,8 @@ use core::num::NonZeroU64;
 
 use crate::error::LimitError;
 use crate::policy::{Policy, Taken};
-use crate::portable::{Portable, Reader, WordsError, Writer, tag};
+#[cfg(feature = "serde")]
+use crate::portable::{Portable, SavedError, Shift};
 use crate::rate::{Kind, Rate};
 use crate::ratio::Ratio;
 use crate::refund::Refund;
@@ -60,6 +61,7 @@ pub const MAX_POOL: u64 = 4_294_967_295;
 
 /// A pool, the share of it that a backlog may add, and the rate at which it refills itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct BackfillPool {
     pool: NonZeroU64,
     ratio: Ratio,
@@ -68,6 +70,7 @@ pub struct BackfillPool {
 
 /// The contents of both pools, in parts of a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct State {
     /// The number of parts that make one permit: the rate's period in ns, so that a nanosecond
     /// earns a whole number of parts.
@@ -103,6 +106,10 @@ impl BackfillPool {
             return Err(LimitError::TooManyPermits { max });
         }
         Ok(Self { pool, ratio, rate })
+    }
+
+    fn checked(self) -> Result<Self, LimitError> {
+        Self::new(self.pool.get(), self.ratio, self.rate)
     }
 
     /// Returns the number of permits in a full pool.
@@ -342,45 +349,23 @@ fn whole(parts: u128, state: &State) -> u64 {
     u64::try_from(parts.checked_div(state.per_permit.into()).unwrap_or(0)).unwrap_or(u64::MAX)
 }
 
+#[cfg(feature = "serde")]
+crate::portable::read_checked!(BackfillPool { pool: NonZeroU64, ratio: Ratio, rate: Option<Rate> });
+
+#[cfg(feature = "serde")]
 impl Portable for BackfillPool {
-    fn tag(&self) -> u16 {
-        tag::BACKFILL_POOL
+    type Saved = State;
+
+    fn save(&self, state: &State, _now_ns: u64) -> State {
+        *state
     }
 
-    fn write_numbers(&self, words: &mut Writer) {
-        words.word(self.pool.get());
-        words.ratio(self.ratio);
-        words.word(u64::from(self.rate.is_some()));
-        words.rate(self.rate.unwrap_or(Rate::NEVER));
-    }
-
-    fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
-        tag::expect(tag, tag::BACKFILL_POOL)?;
-        let (pool, ratio, has_rate) = (words.word()?, words.ratio()?, words.up_to(1)? == 1);
-        let rate = Some(words.rate()?).filter(|_| has_rate);
-        Ok(Self::new(pool, ratio, rate)?)
-    }
-
-    fn write_state(&self, state: &State, words: &mut Writer) {
-        words.word(state.per_permit);
-        words.wide(state.active);
-        words.wide(state.waiting);
-        words.wide(state.carry);
-        words.instant(state.filled_until_ns.into());
-    }
-
-    fn read_state(&self, words: &mut Reader<'_>) -> Result<State, WordsError> {
-        let per_permit = words.number()?.get();
-        if let Some(pace) = self.rate.and_then(Rate::pace)
-            && per_permit != pace.period_ns().get()
-        {
-            return Err(words.malformed());
+    fn load(&self, saved: State, since: Shift) -> Result<State, SavedError> {
+        let own = self.rate.and_then(Rate::pace).map(|pace| pace.period_ns().get());
+        let is_own = own.is_none_or(|own| own == saved.per_permit) && saved.per_permit > 0;
+        if !is_own || saved.carry >= self.ratio.denominator().get().into() {
+            return Err(SavedError::Malformed);
         }
-        let (active, waiting, carry) = (words.wide()?, words.wide()?, words.wide()?);
-        if carry >= self.ratio.denominator().get().into() {
-            return Err(words.malformed());
-        }
-        let filled_until_ns = words.instant()?.on_clock();
-        Ok(State { per_permit, active, waiting, carry, filled_until_ns })
+        Ok(State { filled_until_ns: since.clock_ns(saved.filled_until_ns), ..saved })
     }
 }

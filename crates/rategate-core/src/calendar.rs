@@ -51,8 +51,6 @@
 use core::fmt::Debug;
 use core::ptr;
 
-use crate::portable::{Reader, WordsError, Writer};
-
 /// The windows of a calendar: they follow each other without gaps from the clock's zero on.
 pub trait Grid: Debug + Send + Sync {
     /// Returns the calendar's own text. Calendars with the same text have the same borders, except
@@ -93,21 +91,19 @@ pub(crate) const NEVER: u64 = u64::MAX;
 pub struct Calendar {
     /// The digest of the calendar's text.
     digest: u64,
-    /// Absent in a calendar that was read from words, which do not say where the borders are.
+    /// Absent in a calendar that was saved, which does not say where the borders are.
     grid: Option<&'static dyn Grid>,
-}
-
-/// Returns a text in words of eight bytes, of which the last is filled up with zeros.
-fn words_of(text: &str) -> impl Iterator<Item = u64> + '_ {
-    let chunks = text.as_bytes().chunks(8);
-    chunks.map(|chunk| chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
 }
 
 const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// Returns an FNV digest with another word.
-const fn digest_of(digest: u64, word: u64) -> u64 {
-    (digest ^ word).wrapping_mul(0x0100_0000_01b3)
+/// Returns an FNV digest of a text: of its length, and of words of eight bytes.
+fn digest_of(text: &str) -> u64 {
+    let length = u64::try_from(text.len()).unwrap_or(u64::MAX);
+    text.as_bytes().chunks(8).fold(FNV_START ^ length, |digest, chunk| {
+        let word = chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        (digest ^ word).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 impl Window {
@@ -122,11 +118,10 @@ impl Calendar {
     /// Creates a calendar of these windows.
     #[must_use]
     pub fn new(grid: &'static dyn Grid) -> Self {
-        let digest = words_of(grid.text()).fold(FNV_START, digest_of);
-        Self { digest, grid: Some(grid) }
+        Self { digest: digest_of(grid.text()), grid: Some(grid) }
     }
 
-    /// Returns the calendar's own text. It is empty for one that was read from words alone.
+    /// Returns the calendar's own text. It is empty for one that was saved.
     #[must_use]
     pub fn text(&self) -> &'static str {
         self.grid.map_or("", Grid::text)
@@ -150,7 +145,7 @@ impl Calendar {
 
     /// Returns the window around `at_ns`.
     ///
-    /// A calendar that was read from words alone has one window for all time, so that a limit never
+    /// A calendar that was saved has one window for all time, so that a limit never
     /// grants too much.
     #[must_use]
     pub fn window(&self, at_ns: u64) -> Window {
@@ -176,20 +171,20 @@ impl Calendar {
     pub(crate) fn known_as(self, other: &Self) -> Self {
         Self { grid: self.grid.or(other.grid), ..self }
     }
+}
 
-    /// Writes the calendar's text.
-    pub(crate) fn write(&self, words: &mut Writer) {
-        words.word(u64::try_from(self.text().len()).unwrap_or(u64::MAX));
-        words_of(self.text()).for_each(|word| words.word(word));
+/// A calendar is saved as its digest. No borders follow from it without a zone.
+#[cfg(feature = "serde")]
+impl serde::Serialize for Calendar {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.digest.serialize(serializer)
     }
+}
 
-    /// Reads the digest of a text. No borders follow from it without a zone.
-    pub(crate) fn read(words: &mut Reader<'_>) -> Result<Self, WordsError> {
-        let (bytes, mut digest) = (words.word()?, FNV_START);
-        for _ in 0..bytes.div_ceil(8) {
-            digest = digest_of(digest, words.word()?);
-        }
-        Ok(Self { digest, grid: None })
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for Calendar {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        u64::deserialize(deserializer).map(|digest| Self { digest, grid: None })
     }
 }
 

@@ -59,7 +59,8 @@ use core::time::Duration;
 
 use crate::error::{LimitError, or_panic};
 use crate::policy::{Ended, Ending, Policy, Taken};
-use crate::portable::{Portable, Reader, WordsError, Writer, tag};
+#[cfg(feature = "serde")]
+use crate::portable::{Portable, SavedError, Shift};
 use crate::sliding_log::{self, SlidingLog};
 use crate::verdict::{Opening, Refusal, on_clock};
 
@@ -67,6 +68,7 @@ pub use crate::sliding_log::MAX_PERMITS;
 
 /// A limit of at most `permits` effects in any window of `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct CommitLog {
     /// The log of the commits.
     log: SlidingLog,
@@ -227,32 +229,20 @@ impl Policy for CommitLog {
     }
 }
 
+#[cfg(feature = "serde")]
 impl Portable for CommitLog {
-    fn tag(&self) -> u16 {
-        tag::COMMIT_LOG
-    }
+    type Saved = (u64, <SlidingLog as Portable>::Saved);
 
-    fn write_numbers(&self, words: &mut Writer) {
-        self.log.write_numbers(words);
-    }
-
-    fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
-        tag::expect(tag, tag::COMMIT_LOG)?;
-        Ok(Self { log: SlidingLog::read_numbers(tag::SLIDING_LOG, words)? })
-    }
-
-    fn write_state(&self, state: &State, words: &mut Writer) {
-        words.word(state.held);
-        self.log.write_state(&state.cooling, words);
+    fn save(&self, state: &State, now_ns: u64) -> Self::Saved {
+        (state.held, self.log.save(&state.cooling, now_ns))
     }
 
     /// Restores the log. What was held commits now, or when the last promise has started: its
     /// effect came at some instant before.
-    fn read_state(&self, words: &mut Reader<'_>) -> Result<State, WordsError> {
-        let (held, settled_ns) = (words.word()?, words.settled_ns());
-        let mut cooling = self.log.read_state(words)?;
+    fn load(&self, (held, cooling): Self::Saved, since: Shift) -> Result<State, SavedError> {
+        let mut cooling = self.log.load(cooling, since)?;
         if held > 0 {
-            self.log.add(&mut cooling, settled_ns, held);
+            self.log.add(&mut cooling, since.settled_ns(), held);
         }
         Ok(State { held: 0, cooling })
     }

@@ -36,11 +36,13 @@ use core::num::NonZeroU64;
 
 use crate::error::{LimitError, or_panic};
 use crate::policy::{Ended, Policy, Taken};
-use crate::portable::{Portable, Reader, WordsError, Writer, tag};
+#[cfg(feature = "serde")]
+use crate::portable::{Portable, SavedError, Shift};
 use crate::verdict::{Opening, Refusal};
 
 /// A limit of at most `permits` operations in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct Concurrency {
     permits: NonZeroU64,
 }
@@ -136,27 +138,14 @@ impl Policy for Concurrency {
     }
 }
 
+#[cfg(feature = "serde")]
 impl Portable for Concurrency {
-    fn tag(&self) -> u16 {
-        tag::CONCURRENCY
-    }
+    type Saved = ();
 
-    fn write_numbers(&self, words: &mut Writer) {
-        words.word(self.permits.get());
-    }
-
-    fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
-        tag::expect(tag, tag::CONCURRENCY)?;
-        Ok(Self::try_new(words.word()?)?)
-    }
-
-    fn write_state(&self, state: &State, words: &mut Writer) {
-        words.word(state.in_flight);
-    }
+    fn save(&self, _state: &State, _now_ns: u64) {}
 
     /// Restores an idle limit: what was in flight has ended, since no holder is left to release it.
-    fn read_state(&self, words: &mut Reader<'_>) -> Result<State, WordsError> {
-        let _ = words.word()?;
+    fn load(&self, (): (), _since: Shift) -> Result<State, SavedError> {
         Ok(State::default())
     }
 }

@@ -10,6 +10,7 @@ use crate::wide;
 
 /// A finite, non-zero rate: `permits` per `period_ns`, reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub(crate) struct Pace {
     permits: NonZeroU64,
     period_ns: NonZeroU64,
@@ -20,6 +21,7 @@ pub(crate) struct Pace {
 ///
 /// `ns` has 128 bits because an instant may lie a whole burst beyond the end of a 64-bit clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub(crate) struct Exact {
     pub(crate) ns: u128,
     pub(crate) part: u64,
@@ -33,6 +35,11 @@ impl Exact {
     /// Returns the first whole nanosecond at or after the instant.
     pub(crate) const fn ceil(self) -> u128 {
         if self.part > 0 { self.ns.saturating_add(1) } else { self.ns }
+    }
+
+    /// Returns `true` if it is an instant in this pace.
+    pub(crate) const fn is_in(self, pace: Pace) -> bool {
+        self.part < pace.permits.get()
     }
 
     /// Returns `true` if a clock of whole nanoseconds could show `shown_ns` at this instant

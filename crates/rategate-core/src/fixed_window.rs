@@ -49,8 +49,6 @@
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 
-mod words;
-
 use core::num::NonZeroU64;
 use core::time::Duration;
 
@@ -58,6 +56,8 @@ use crate::calendar::{Calendar, NEVER, Window};
 use crate::debt::{Charge, Charged, Debt};
 use crate::error::{LimitError, or_panic};
 use crate::policy::{Policy, Taken};
+#[cfg(feature = "serde")]
+use crate::portable::{Portable, SavedError, Shift};
 use crate::refund::Refund;
 use crate::span::checked;
 use crate::verdict::{Opening, Refusal, on_clock};
@@ -65,6 +65,7 @@ use crate::window_debt::{self, Count};
 
 /// A limit of at most `permits` in each window of a grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct FixedWindow {
     permits: NonZeroU64,
     windows: Windows,
@@ -72,6 +73,7 @@ pub struct FixedWindow {
 
 /// The windows of a grid, which follow each other without gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub enum Windows {
     /// Windows of one length.
     Even {
@@ -86,6 +88,7 @@ pub enum Windows {
 
 /// The start of the grid of windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub enum Anchor {
     /// The clock's zero.
     #[default]
@@ -96,6 +99,7 @@ pub enum Anchor {
 
 /// The count of the newest window. A fresh limit has had none: its state ends at zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct State {
     start_ns: u64,
     /// The first instant behind the window, or [`NEVER`].
@@ -106,10 +110,7 @@ pub struct State {
 }
 
 /// The maximum number of permits that charges bring into a window.
-pub const MAX_CHARGED: u64 = CARRIED - 1;
-
-/// The bit that marks the count of a carried debt where a state is kept in words.
-const CARRIED: u64 = 1 << 63;
+pub const MAX_CHARGED: u64 = (1 << 63) - 1;
 
 impl FixedWindow {
     /// Creates a limit of at most `permits` in each window of `period` from `anchor` on.
@@ -184,6 +185,15 @@ impl FixedWindow {
             Windows::Of(calendar) => Some(calendar),
             Windows::Even { .. } => None,
         }
+    }
+
+    /// Returns `true` if both have the same numbers. The rules of a calendar's zone may differ.
+    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
+        let are_same = match (self.windows, other.windows) {
+            (Windows::Of(own), Windows::Of(other)) => own.digest() == other.digest(),
+            (own, other) => own == other,
+        };
+        are_same && self.permits == other.permits
     }
 
     /// Returns the length of all windows in nanoseconds; those of a calendar have no common one.
@@ -467,5 +477,58 @@ impl Policy for FixedWindow {
             self.align(state);
         }
         self.set_used(state, used, is_carried);
+    }
+}
+
+#[cfg(feature = "serde")]
+impl Portable for FixedWindow {
+    type Saved = State;
+
+    fn save(&self, state: &State, now_ns: u64) -> State {
+        self.moved_to(state, now_ns)
+    }
+
+    /// Restores the window. A grid that starts at a first grant moves with its windows, and others
+    /// do not.
+    fn load(&self, mut saved: State, since: Shift) -> Result<State, SavedError> {
+        if saved.used > MAX_CHARGED {
+            return Err(SavedError::Malformed);
+        }
+        if saved.is_fresh() {
+            return Ok(State::default());
+        }
+        let mut end_ns = u128::from(saved.end_ns);
+        if let Windows::Even { period_ns, .. } = self.windows
+            && let Some(passed_ns) = since.zero_ns().checked_sub(end_ns)
+        {
+            // Each border up to the clock's zero has paid for a window.
+            let borders =
+                passed_ns.checked_div(period_ns.get().into()).unwrap_or(0).saturating_add(1);
+            end_ns = end_ns.saturating_add(borders.saturating_mul(period_ns.get().into()));
+            saved.used = match u64::try_from(borders) {
+                Ok(borders) if saved.is_carried => {
+                    window_debt::after(self.permits, saved.used, borders)
+                }
+                _ => 0,
+            };
+        }
+        let mut state = State {
+            start_ns: since.clock_ns(saved.start_ns),
+            end_ns: since.clock_ns(u64::try_from(end_ns).unwrap_or(NEVER)).max(1),
+            ..saved
+        };
+        if !state.is_carried && state.is_over(since.now_ns()) {
+            state.used = 0;
+        }
+        if self.starts_at_grant() {
+            return Ok(state);
+        }
+        if state.used == 0 {
+            return Ok(State::default());
+        }
+        if self.calendar().is_none_or(|calendar| calendar.is_known()) {
+            self.align(&mut state);
+        }
+        Ok(state)
     }
 }

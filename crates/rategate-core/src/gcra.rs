@@ -53,13 +53,15 @@ use crate::debt::{Charge, Charged};
 use crate::error::{LimitError, or_panic};
 use crate::exact::{Exact, Pace};
 use crate::policy::{Bucket, Policy, Taken};
-use crate::portable::{Portable, Reader, WordsError, Writer, tag};
+#[cfg(feature = "serde")]
+use crate::portable::{Portable, SavedError, Shift};
 use crate::rate::{Kind, Rate};
 use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal, on_clock};
 
 /// A rate and the burst that may pass at one instant after a long silence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct Gcra {
     rate: Rate,
     burst: NonZeroU64,
@@ -399,52 +401,30 @@ impl Policy for Gcra {
     }
 }
 
+#[cfg(feature = "serde")]
 impl Portable for Gcra {
-    fn tag(&self) -> u16 {
-        tag::GCRA
-    }
+    /// The TAT; or, at the rate never, the debt, which stands still, and the pace in which it
+    /// counts.
+    type Saved = (Exact, Option<Pace>);
 
-    fn write_numbers(&self, words: &mut Writer) {
-        words.rate(self.rate);
-        words.word(self.burst.get());
-    }
-
-    fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
-        tag::expect(tag, tag::GCRA)?;
-        Ok(Self::new(words.rate()?, words.word()?)?)
-    }
-
-    /// Writes the TAT. At the rate never it writes the debt, which stands still, and the pace in
-    /// which it counts.
-    fn write_state(&self, state: &State, words: &mut Writer) {
+    fn save(&self, state: &State, _now_ns: u64) -> Self::Saved {
         let State { tat, pace, frozen_at_ns } = *state;
-        match self.rate.kind() {
-            Kind::Unlimited => {}
-            Kind::Paced(_) => {
-                words.instant(tat.ns);
-                words.word(tat.part);
-            }
-            Kind::Never => {
-                let since_ns = frozen_at_ns.unwrap_or(words.now_ns());
-                let debt = pace.sub(tat, Exact::at(since_ns.into()));
-                words.pace(pace);
-                words.wide(debt.ns);
-                words.word(debt.part);
-            }
+        match frozen_at_ns {
+            None => (tat, None),
+            Some(since_ns) => (pace.sub(tat, Exact::at(since_ns.into())), Some(pace)),
         }
     }
 
-    fn read_state(&self, words: &mut Reader<'_>) -> Result<State, WordsError> {
-        let now_ns = words.since().now_ns;
-        Ok(match self.rate.kind() {
-            Kind::Unlimited => self.fresh(now_ns),
-            Kind::Paced(pace) => State::with_tat(words.exact(pace)?, pace),
-            Kind::Never => {
-                let pace = words.pace()?;
-                let debt = Exact { ns: words.wide()?, part: words.part(pace)? };
+    fn load(&self, saved: Self::Saved, since: Shift) -> Result<State, SavedError> {
+        let now_ns = since.now_ns();
+        Ok(match (self.rate.kind(), saved) {
+            (Kind::Unlimited, _) => self.fresh(now_ns),
+            (Kind::Paced(pace), (tat, None)) => State::with_tat(since.exact(tat, pace)?, pace),
+            (Kind::Never, (debt, Some(pace))) if debt.is_in(pace) => {
                 let tat = pace.add(Exact::at(now_ns.into()), debt);
                 State { tat, pace, frozen_at_ns: Some(now_ns) }
             }
+            _ => return Err(SavedError::Malformed),
         })
     }
 }

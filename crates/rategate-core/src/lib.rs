@@ -48,6 +48,7 @@
     not(all(target_has_atomic = "64", not(rategate_without_atomics))),
     allow(dead_code, reason = "used by the lock-free forms only")
 )]
+#![cfg_attr(not(feature = "serde"), allow(dead_code, reason = "used where limits are saved"))]
 
 extern crate alloc;
 
@@ -72,11 +73,11 @@ pub mod members;
 pub mod node;
 pub mod packed;
 pub mod policy;
-pub mod portable;
 pub mod random;
 pub mod rate;
 pub mod ratio;
 pub mod refund;
+#[cfg(feature = "serde")]
 pub mod saved;
 pub mod schedule;
 pub mod shape;
@@ -91,6 +92,8 @@ mod decimal;
 mod exact;
 mod ordered_map;
 mod outcome;
+#[cfg(feature = "serde")]
+mod portable;
 mod search;
 mod text;
 mod wide;

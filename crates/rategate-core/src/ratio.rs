@@ -11,6 +11,7 @@ use crate::rate::Digits;
 
 /// A multiple of the normal rate: an exact fraction, at least one and at most a million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Ratio {
     numerator: NonZeroU64,
     denominator: NonZeroU64,
@@ -43,6 +44,10 @@ impl Ratio {
         let mut text = Digits::default();
         write!(text, "{value}").map_err(|_| RatioError::OutOfRange)?;
         text.as_str().parse()
+    }
+
+    fn checked(self) -> Result<Self, RatioError> {
+        Self::new(self.numerator.get(), self.denominator.get())
     }
 
     /// Returns the numerator of the reduced fraction.
@@ -92,3 +97,6 @@ impl fmt::Display for Ratio {
         write!(f, "{}/{}", self.numerator, self.denominator)
     }
 }
+
+#[cfg(feature = "serde")]
+crate::portable::read_checked!(Ratio { numerator: NonZeroU64, denominator: NonZeroU64 });

@@ -47,6 +47,8 @@ use crate::error::LimitError;
 /// then above that, until operations of a higher priority fill it. In a share below a quarter no
 /// limit grows. Rounding up favours small shares of small limits: 60 % of two is two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "u8"))]
 pub struct Share(u8);
 
 impl Share {
@@ -106,5 +108,13 @@ impl Share {
 impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}%", self.0)
+    }
+}
+
+impl TryFrom<u8> for Share {
+    type Error = LimitError;
+
+    fn try_from(percent: u8) -> Result<Self, LimitError> {
+        Self::try_percent(percent)
     }
 }

@@ -62,6 +62,8 @@
 
 mod state;
 
+#[cfg(feature = "serde")]
+use alloc::vec::Vec;
 use core::num::NonZeroU64;
 use core::time::Duration;
 
@@ -70,7 +72,8 @@ pub use self::state::State;
 use crate::debt::{Charge, Charged};
 use crate::error::{LimitError, or_panic};
 use crate::policy::{Policy, Taken};
-use crate::portable::{Portable, Reader, WordsError, Writer, tag};
+#[cfg(feature = "serde")]
+use crate::portable::{Portable, SavedError, Shift};
 use crate::refund::Refund;
 use crate::span::checked;
 use crate::span::exact_ns;
@@ -87,6 +90,7 @@ pub const COMPACT_PARTS: u64 = 1_000;
 
 /// A limit of at most `permits` in any window of `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct SlidingLog {
     permits: NonZeroU64,
     period_ns: NonZeroU64,
@@ -131,8 +135,7 @@ impl SlidingLog {
     /// [`LimitError::PeriodTooLong`] if period and guard together exceed 584 years.
     pub fn with_guard(self, guard: Duration) -> Result<Self, LimitError> {
         let guard_ns = exact_ns(guard).ok_or(LimitError::PeriodTooLong)?;
-        self.period_ns.checked_add(guard_ns).ok_or(LimitError::PeriodTooLong)?;
-        Ok(Self { guard_ns, ..self })
+        Self { guard_ns, ..self }.checked()
     }
 
     /// Puts the limit on a grid of `resolution`: less memory for a little of the rate.
@@ -141,12 +144,20 @@ impl SlidingLog {
     ///
     /// [`LimitError::Resolution`] if it is zero or longer than the period.
     pub fn with_resolution(self, resolution: Duration) -> Result<Self, LimitError> {
-        match exact_ns(resolution).and_then(NonZeroU64::new) {
-            Some(resolution_ns) if resolution_ns <= self.period_ns => {
-                Ok(Self { resolution_ns, ..self })
-            }
-            _ => Err(LimitError::Resolution),
+        let resolution_ns = exact_ns(resolution).and_then(NonZeroU64::new);
+        let resolution_ns = resolution_ns.ok_or(LimitError::Resolution)?;
+        Self { resolution_ns, ..self }.checked()
+    }
+
+    fn checked(self) -> Result<Self, LimitError> {
+        if self.permits.get() > MAX_PERMITS {
+            return Err(LimitError::TooManyPermits { max: MAX_PERMITS });
         }
+        self.period_ns.checked_add(self.guard_ns).ok_or(LimitError::PeriodTooLong)?;
+        if self.resolution_ns > self.period_ns {
+            return Err(LimitError::Resolution);
+        }
+        Ok(self)
     }
 
     /// Puts the limit on a grid of `parts` parts of the period, rounded down to a nanosecond. At
@@ -386,38 +397,35 @@ impl Policy for SlidingLog {
     }
 }
 
+#[cfg(feature = "serde")]
+crate::portable::read_checked!(SlidingLog {
+    permits: NonZeroU64,
+    period_ns: NonZeroU64,
+    guard_ns: u64,
+    resolution_ns: NonZeroU64
+});
+
+#[cfg(feature = "serde")]
 impl Portable for SlidingLog {
-    fn tag(&self) -> u16 {
-        tag::SLIDING_LOG
-    }
+    /// The points of the grid with permits, in order, and how many.
+    type Saved = Vec<(u64, u64)>;
 
-    fn write_numbers(&self, words: &mut Writer) {
-        words.word(self.permits.get());
-        words.word(self.period_ns.get());
-        words.word(self.guard_ns);
-        words.word(self.resolution_ns.get());
-    }
-
-    fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
-        tag::expect(tag, tag::SLIDING_LOG)?;
-        let log = Self::try_new(words.word()?, words.span()?)?.with_guard(words.span()?)?;
-        Ok(log.with_resolution(words.span()?)?)
-    }
-
-    fn write_state(&self, state: &State, words: &mut Writer) {
-        let now_ns = u128::from(words.now_ns());
-        let held = state.cells().filter(|cell| self.release_ns(cell.tick) > now_ns);
-        words.log(self.resolution_ns, held.map(|cell| (cell.tick, cell.permits)));
+    fn save(&self, state: &State, now_ns: u64) -> Self::Saved {
+        let held = state.cells().filter(|cell| self.release_ns(cell.tick) > now_ns.into());
+        held.map(|cell| (cell.tick, cell.permits)).collect()
     }
 
     /// Restores the log. Grants of another clock count as made at the next point of its grid.
-    fn read_state(&self, words: &mut Reader<'_>) -> Result<State, WordsError> {
-        let entries = words.log(self.resolution_ns, self.held_for_ns())?;
-        let permits = entries.iter().fold(0_u64, |sum, (_, permits)| sum.saturating_add(*permits));
-        if permits > MAX_CHARGED.saturating_add(MAX_PERMITS) {
-            return Err(words.malformed());
+    fn load(&self, saved: Self::Saved, since: Shift) -> Result<State, SavedError> {
+        let permits = saved.iter().fold(0_u64, |sum, (_, permits)| sum.saturating_add(*permits));
+        let most = MAX_CHARGED.saturating_add(MAX_PERMITS);
+        if permits > most || !saved.is_sorted_by_key(|(tick, _)| *tick) {
+            return Err(SavedError::Malformed);
         }
-        let cell = |&(ns, permits): &(u64, u64)| Cell { tick: self.tick_of(ns), permits };
-        Ok(State::of(entries.iter().map(cell)))
+        let held = saved.iter().filter(|(tick, _)| self.release_ns(*tick) > since.then_ns());
+        Ok(State::of(held.map(|&(tick, permits)| {
+            let tick = self.tick_of(since.clock_ns(self.instant_ns(tick)));
+            Cell { tick, permits }
+        })))
     }
 }

@@ -62,7 +62,6 @@
 //! ```
 
 mod compensation;
-mod words;
 
 use core::num::NonZeroU64;
 use core::time::Duration;
@@ -70,6 +69,8 @@ use core::time::Duration;
 pub use self::compensation::DampingShift;
 use crate::exact::{Exact, Pace};
 use crate::policy::{Policy, Taken};
+#[cfg(feature = "serde")]
+use crate::portable::{Portable, SavedError, Shift};
 use crate::rate::{Kind, Rate};
 use crate::ratio::Ratio;
 use crate::refund::Refund;
@@ -87,6 +88,7 @@ pub const DEFAULT_CATCH_UP_NS: u64 = 1_000_000_000;
 
 /// A schedule, and the way in which a caller behind it may catch up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct TwoTimeline {
     schedule: Schedule,
     mode: Mode,
@@ -96,6 +98,7 @@ pub struct TwoTimeline {
 /// The way in which a gap between the schedule and the clock is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub enum Mode {
     /// Running at full speed: the average rate is what counts.
     Average,
@@ -133,6 +136,7 @@ pub enum Mode {
 
 /// The positions of both timelines.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct State {
     /// The instants at which operations should start. Never forfeits anything.
     ideal: Track,
@@ -579,5 +583,21 @@ impl Policy for TwoTimeline {
             _ => 0,
         };
         state.unpaid = 0;
+    }
+}
+
+#[cfg(feature = "serde")]
+impl Portable for TwoTimeline {
+    type Saved = State;
+
+    fn save(&self, state: &State, _now_ns: u64) -> State {
+        state.clone()
+    }
+
+    fn load(&self, saved: State, since: Shift) -> Result<State, SavedError> {
+        let (ideal, dispatch) = (saved.ideal.moved(since)?, saved.dispatch.moved(since)?);
+        // A gate from before the clock's zero has paid a little less of its fraction.
+        let gate_ns = since.instant_ns(saved.gate_ns);
+        Ok(State { ideal, dispatch, gate_ns, ..saved })
     }
 }

@@ -66,7 +66,6 @@
 //! ```
 
 mod curve;
-mod words;
 
 use core::num::NonZeroU64;
 use core::time::Duration;
@@ -75,6 +74,8 @@ use self::curve::Curve;
 use crate::error::LimitError;
 use crate::exact::Exact;
 use crate::policy::{Policy, Taken};
+#[cfg(feature = "serde")]
+use crate::portable::{Portable, SavedError, Shift};
 use crate::rate::{Kind, Rate};
 use crate::ratio::Ratio;
 use crate::span::exact_ns;
@@ -83,6 +84,7 @@ use crate::wide::mul_div_ceil;
 
 /// A rate, the period in which a cold limit reaches it, and how slow it is at first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct WarmUp {
     rate: Rate,
     period_ns: NonZeroU64,
@@ -92,6 +94,7 @@ pub struct WarmUp {
 
 /// The coldness of a limit, and the instant at which its next permit is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct State {
     /// The instant at which the next permit would be due, had all since the last late start come
     /// at the interval of the rate.
@@ -107,6 +110,7 @@ pub struct State {
 
 /// The time that a limit rests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 enum Rests {
     /// All of a gap that is longer than the interval of the last permit, in nanoseconds and rounded
     /// down.
@@ -369,5 +373,62 @@ impl Policy for WarmUp {
             (_, None) => (now_ns.into(), 0, RESTING),
         };
         *state = State { base: Exact::at(due_ns), began: coldness, coldness, rests };
+    }
+}
+
+#[cfg(feature = "serde")]
+crate::portable::read_checked!(WarmUp {
+    rate: Rate,
+    period_ns: NonZeroU64,
+    cold_factor: Ratio,
+    max_request: NonZeroU64
+});
+
+#[cfg(feature = "serde")]
+impl Portable for WarmUp {
+    type Saved = State;
+
+    fn save(&self, state: &State, _now_ns: u64) -> State {
+        *state
+    }
+
+    /// Reads the state. Rest before the clock's zero cools the limit, however short it is.
+    fn load(&self, saved: State, since: Shift) -> Result<State, SavedError> {
+        let zero_ns = since.zero_ns();
+        let Some(curve) = self.curve() else { return self.load_still(saved, since) };
+        let is_paced = matches!(saved.rests, Rests::Beyond(_));
+        if !is_paced || saved.began > curve.max || saved.coldness > saved.began {
+            return Err(SavedError::Malformed);
+        }
+        let base = since.exact(saved.base, curve.pace)?;
+        if saved.base.ns >= zero_ns {
+            return Ok(State { base, ..saved });
+        }
+        let due_ns = Self::due_ns(&curve, &saved, 1);
+        let rest_ns = zero_ns.saturating_sub(due_ns);
+        let coldness = curve.cooled(saved.coldness, rest_ns);
+        let base = Exact::at(due_ns.saturating_sub(zero_ns));
+        let rests = if rest_ns > 0 { RESTING } else { saved.rests };
+        Ok(State { base, began: coldness, coldness, rests })
+    }
+}
+
+#[cfg(feature = "serde")]
+impl WarmUp {
+    /// Reads a state at a rate at which nothing is ever due.
+    fn load_still(&self, saved: State, since: Shift) -> Result<State, SavedError> {
+        let (period_ns, State { base, coldness, rests, .. }) = (self.period_ns().into(), saved);
+        match (self.rate.kind(), rests) {
+            (Kind::Unlimited, _) => Ok(self.fresh(since.now_ns())),
+            (Kind::Never, Rests::Since(since_ns)) if coldness <= period_ns => {
+                let rest_ns = since.zero_ns().saturating_sub(since_ns.into());
+                let coldness = coldness.saturating_add(rest_ns).min(period_ns);
+                let ahead_ns = base.ns.saturating_sub(since_ns.into());
+                let since_ns = since.clock_ns(since_ns);
+                let base = Exact::at(u128::from(since_ns).saturating_add(ahead_ns));
+                Ok(State { base, began: coldness, coldness, rests: Rests::Since(since_ns) })
+            }
+            _ => Err(SavedError::Malformed),
+        }
     }
 }

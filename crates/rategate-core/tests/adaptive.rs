@@ -11,9 +11,7 @@ use rategate_core::adaptive::{
 use rategate_core::error::LimitError;
 use rategate_core::ledger::Ledger;
 use rategate_core::policy::Ending;
-use rategate_core::portable::RestoreContext;
-use rategate_core::saved::RestoreTarget;
-use rategate_core::saved::{numbers_of, save_state};
+use rategate_core::saved::{RestoreContext, RestoreTarget, save_state};
 use rategate_core::verdict::{Grant, Verdict};
 
 const MS: u64 = 1_000_000;
@@ -276,11 +274,11 @@ fn a_change_has_a_reason() {
 fn restarted(limit: &Ledger, now_ns: u64) -> u64 {
     let member = limit.limits().only().unwrap();
     let policy = member.policy();
-    let mut words = Vec::new();
-    save_state(member, now_ns, &mut words);
-    let target = RestoreTarget::new(policy, &numbers_of(&policy)).unwrap();
+    let mut bytes = Vec::new();
+    save_state(member, now_ns, &mut bytes);
+    let target = RestoreTarget::new(policy, policy).unwrap();
     let since = RestoreContext { now_ns, elapsed_ns: MS };
-    let member = target.state(&words, since).unwrap();
+    let member = target.state(&bytes, since).unwrap();
     Ledger::with_state(member, now_ns).max_in_flight(now_ns).unwrap()
 }
 

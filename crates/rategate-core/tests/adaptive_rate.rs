@@ -9,9 +9,8 @@ use rategate_core::error::LimitError;
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::policy::Ending;
-use rategate_core::portable::RestoreContext;
 use rategate_core::rate::Rate;
-use rategate_core::saved::restore;
+use rategate_core::saved::{RestoreContext, restore};
 use rategate_core::verdict::{Denial, Grant, Verdict};
 
 /// A millionth of a permit per second makes up for one of these in a nanosecond.

@@ -195,7 +195,7 @@ fn another_policy_begins_as_used_up() {
                 if old.counts_in_flight() != new.counts_in_flight() {
                     assert_eq!(changed, Err(LimitError::OtherPolicy), "{what}");
                     assert_eq!(limit.remaining(0), was - used, "{what}");
-                } else if !old.counts_in_flight() && old.tag() != new.tag() {
+                } else if !old.counts_in_flight() && !old.is_like(&new) {
                     assert_eq!(limit.remaining(0), is - (is * used).div_ceil(was), "{what}");
                     assert_eq!(limit.peek(2 * HOUR, is), Ok(Some(0)), "{what}");
                 }

@@ -9,8 +9,7 @@ use rategate_core::error::{ExceedsCapacity, LimitError};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::policy::Ending;
-use rategate_core::portable::RestoreContext;
-use rategate_core::saved::restore;
+use rategate_core::saved::{RestoreContext, restore};
 use rategate_core::verdict::{Grant, Verdict};
 
 /// Ceiling, retry and change at once: a call passes if and only if it fits, whatever the limit

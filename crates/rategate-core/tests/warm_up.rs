@@ -10,10 +10,9 @@ use fastrand::Rng;
 use rategate_core::error::{ExceedsCapacity, LimitError, RatioError};
 use rategate_core::ledger::Ledger;
 use rategate_core::policy::{Policy, Taken};
-use rategate_core::portable::{Portable, Reader, RestoreContext, WordsError, Writer};
 use rategate_core::rate::Rate;
 use rategate_core::ratio::Ratio;
-use rategate_core::saved::restore;
+use rategate_core::saved::{RestoreContext, restore};
 use rategate_core::verdict::{Denial, Verdict};
 use rategate_core::warm_up::{State, WarmUp};
 use rategate_testkit::oracle::Grants;
@@ -429,29 +428,6 @@ fn rest_counts_across_a_restart() {
     let mut restored = restore(never, &limit.save(6 * S + S / 2), since).unwrap();
     restored.reconfigure(S / 4, policy).unwrap();
     assert_eq!(policy.warmth_ns(part(&restored), S / 4), S / 4);
-}
-
-/// Words that are colder than the limit can be, or than it was at its last late start, are none.
-#[test]
-fn words_beyond_cold_are_refused() {
-    let since = RestoreContext { now_ns: 0, elapsed_ns: 0 };
-    for rate in [rate("2/s"), Rate::NEVER] {
-        let (longer, policy) = (warm_up(rate, 4 * S), warm_up(rate, S));
-        let mut words = Writer::new(0);
-        longer.write_state(&longer.fresh(0), &mut words);
-        let words = words.into_words();
-        assert!(longer.read_state(&mut Reader::new(&words, since)).is_ok());
-        let read = policy.read_state(&mut Reader::new(&words, since));
-        assert!(matches!(read, Err(WordsError::Word { .. })), "{rate}");
-    }
-    let policy = warm_up(rate("2/s"), S);
-    let mut words = Writer::new(0);
-    policy.write_state(&policy.fresh(0), &mut words);
-    let mut words = words.into_words();
-    // The instant takes three words and its part one; then come the two numbers of coldness.
-    words[4] -= 1;
-    let read = policy.read_state(&mut Reader::new(&words, since));
-    assert!(matches!(read, Err(WordsError::Word { .. })), "{read:?}");
 }
 
 /// A period of zero is an error, and one of a nanosecond is no unlimited rate.

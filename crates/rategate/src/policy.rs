@@ -8,8 +8,8 @@ pub use rategate_core::ledger::Ledger;
 pub use rategate_core::members::Members;
 pub use rategate_core::node::{Divisible, Part};
 pub use rategate_core::policy::Ending;
-pub use rategate_core::portable;
 pub use rategate_core::ratio::Ratio;
+#[cfg(feature = "serde")]
 pub use rategate_core::saved;
 pub use rategate_core::schedule::Schedule;
 pub use rategate_core::two_timeline::DampingShift;

@@ -12,6 +12,7 @@ use super::Bounds;
 /// assert_eq!(AdaptiveConcurrency::following(aimd).adaptation().method(), Method::Aimd);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct Adaptation {
     bounds: Bounds,
     method: Method,
@@ -21,6 +22,7 @@ pub struct Adaptation {
 /// A rule that moves a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub enum Method {
     /// As many operations as the server works on at once, and a few more:
     /// [`Knee`](super::Knee).
@@ -28,24 +30,6 @@ pub enum Method {
     Knee,
     /// One more for each success, a tenth less for each drop: [`Aimd`](super::Aimd).
     Aimd,
-}
-
-impl Method {
-    /// Returns the number by which it is written; it never changes.
-    pub(crate) const fn number(self) -> u64 {
-        match self {
-            Self::Knee => 0,
-            Self::Aimd => 1,
-        }
-    }
-
-    pub(crate) const fn of_number(number: u64) -> Option<Self> {
-        Some(match number {
-            0 => Self::Knee,
-            1 => Self::Aimd,
-            _ => return None,
-        })
-    }
 }
 
 impl Adaptation {

@@ -3,9 +3,10 @@
 use alloc::boxed::Box;
 use core::num::NonZeroU64;
 
-use super::{Adaptation, Bounds, Change, Learned, Method, Sample};
+use super::{Adaptation, Bounds, Change, Learned, Sample};
 use crate::policy::{Ended, Ending, Policy, Taken};
-use crate::portable::{Portable, Reader, WordsError, Writer, tag};
+#[cfg(feature = "serde")]
+use crate::portable::{Portable, SavedError, Shift};
 use crate::verdict::{Opening, Refusal};
 
 /// The limit at first, unless another is given.
@@ -38,6 +39,7 @@ const FIRST: u32 = 20;
 /// # Ok::<(), Box<dyn core::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct AdaptiveConcurrency {
     adaptation: Adaptation,
 }
@@ -186,50 +188,24 @@ impl Policy for AdaptiveConcurrency {
     }
 }
 
-/// The words are the ceiling, the floor, the limit at first, the method and the seed; and of a
-/// state the limit that it has found, if it has been used, and when that was.
+#[cfg(feature = "serde")]
 impl Portable for AdaptiveConcurrency {
-    fn tag(&self) -> u16 {
-        tag::ADAPTIVE_CONCURRENCY
-    }
+    /// The limit that has been found, and since when the last operation has ended.
+    type Saved = Option<(u64, u64)>;
 
-    fn write_numbers(&self, words: &mut Writer) {
-        let bounds = self.adaptation.bounds();
-        words.word(bounds.ceiling().into());
-        words.word(bounds.floor().into());
-        words.word(bounds.first().into());
-        words.word(self.adaptation.method().number());
-        words.word(self.adaptation.seed().into());
-    }
-
-    fn read_numbers(tag: u16, words: &mut Reader<'_>) -> Result<Self, WordsError> {
-        tag::expect(tag, tag::ADAPTIVE_CONCURRENCY)?;
-        let mut bound = || {
-            let word = words.word()?;
-            u32::try_from(word).map_err(|_| words.malformed())
-        };
-        let (ceiling, floor, first) = (bound()?, bound()?, bound()?);
-        let bounds = Bounds::try_new(floor, first, ceiling)?;
-        let method = Method::of_number(words.word()?).ok_or_else(|| words.malformed())?;
-        let seed = u32::try_from(words.word()?).map_err(|_| words.malformed())?;
-        let adaptation = Adaptation::new(bounds).with_method(method).with_seed(seed);
-        Ok(Self::following(adaptation))
-    }
-
-    fn write_state(&self, state: &State, words: &mut Writer) {
-        let idle_since_ns = state.learned.idle_since_ns();
-        words.optional(idle_since_ns.map(|_| state.learned.found()));
-        words.instant(idle_since_ns.unwrap_or(words.now_ns()).into());
+    fn save(&self, state: &State, _now_ns: u64) -> Self::Saved {
+        Some((state.learned.found(), state.learned.idle_since_ns()?))
     }
 
     /// Restores an idle limit: what was in flight has ended, since no holder is left to release it.
-    fn read_state(&self, words: &mut Reader<'_>) -> Result<State, WordsError> {
-        let found = words.optional()?;
-        let idle_since_ns = words.instant()?.on_clock();
-        let fresh = || self.fresh(0);
-        Ok(found.map_or_else(fresh, |found| {
-            let learned = Learned::beginning_with(self.adaptation, found, idle_since_ns);
-            State { in_flight: 0, learned: Box::new(learned) }
-        }))
+    fn load(&self, saved: Self::Saved, since: Shift) -> Result<State, SavedError> {
+        Ok(saved.map_or_else(
+            || self.fresh(0),
+            |(found, idle_since_ns)| {
+                let idle_since_ns = since.clock_ns(idle_since_ns);
+                let learned = Learned::beginning_with(self.adaptation, found, idle_since_ns);
+                State { in_flight: 0, learned: Box::new(learned) }
+            },
+        ))
     }
 }

@@ -88,6 +88,7 @@ pub trait Controller: Debug {
 
 /// The bounds of a limit that follows measurements, and the limit at first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Bounds {
     floor: u32,
     first: u32,
@@ -139,6 +140,10 @@ impl Bounds {
         self.ceiling
     }
 
+    const fn checked(self) -> Result<Self, LimitError> {
+        Self::try_new(self.floor, self.first, self.ceiling)
+    }
+
     /// Returns these bounds for a limit that begins with `first`, or the bound that it exceeds.
     fn beginning_with(self, first: u64) -> Self {
         Self { first: self.clamp(first), ..self }
@@ -171,3 +176,6 @@ impl Sample {
         self.end_ns.saturating_sub(self.start_ns)
     }
 }
+
+#[cfg(feature = "serde")]
+crate::portable::read_checked!(Bounds { floor: u32, first: u32, ceiling: u32 });

@@ -74,8 +74,9 @@
 
 mod ramp;
 mod timed;
-mod words;
 
+#[cfg(feature = "serde")]
+use alloc::vec::Vec;
 use core::num::NonZeroU64;
 use core::time::Duration;
 
@@ -85,6 +86,8 @@ use crate::any_policy::{AnyPolicy, Member};
 use crate::debt::{Charge, Charged};
 use crate::error::LimitError;
 use crate::policy::{Policy, Taken};
+#[cfg(feature = "serde")]
+use crate::portable::{Portable, SavedError, Shift};
 use crate::refund::Refund;
 use crate::share::Share;
 use crate::span::exact_ns;
@@ -93,6 +96,7 @@ use crate::verdict::{Opening, Refusal};
 /// A limit, and the period in which it reaches its rate: after its first permit, or after its
 /// creation for [schedules and pools](self#contract).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct SlowStart {
     policy: Timed,
     period_ns: NonZeroU64,
@@ -131,6 +135,11 @@ impl SlowStart {
     pub const fn with_first_share(mut self, share: Share) -> Self {
         self.first = share;
         self
+    }
+
+    fn checked(self) -> Result<Self, LimitError> {
+        Timed::new(self.policy())?;
+        Ok(self)
     }
 
     /// Returns the limit inside.
@@ -345,5 +354,26 @@ impl Policy for SlowStart {
             let ends_ns = inner.debt_ends_ns(ramp.inner_ns(from_ns))?;
             Some(ramp.outer_ns(ends_ns, from_ns))
         })
+    }
+}
+
+#[cfg(feature = "serde")]
+crate::portable::read_checked!(SlowStart { policy: Timed, period_ns: NonZeroU64, first: Share });
+
+#[cfg(feature = "serde")]
+impl Portable for SlowStart {
+    /// The ramp, if it has begun, the instant from which the limit is full, and the limit inside.
+    /// The instants inside are by another clock, but all of them move alike.
+    type Saved = Option<(Ramp, u64, Vec<u8>)>;
+
+    fn save(&self, state: &State, now_ns: u64) -> Self::Saved {
+        Some((state.ramp?, state.full_ns, state.inner.save(now_ns, 0, Vec::new())))
+    }
+
+    fn load(&self, saved: Self::Saved, since: Shift) -> Result<State, SavedError> {
+        let Some((ramp, full_ns, inner)) = saved else { return Ok(self.fresh(since.now_ns())) };
+        let ramp = Ramp { end_ns: since.clock_ns(ramp.end_ns), ..ramp };
+        let (inner, _) = Member::load(self.policy(), &inner, since.context())?;
+        Ok(State { inner, ramp: Some(ramp), full_ns: since.clock_ns(full_ns) })
     }
 }

@@ -322,7 +322,7 @@ impl Ledger {
             if in_force != policy {
                 member.change(policy, now_ns);
                 self.changed_from = self.next_serial;
-                others.extend((policy.tag() != in_force.tag()).then_some(at));
+                others.extend((!policy.is_like(&in_force)).then_some(at));
             }
         }
         for at in others {

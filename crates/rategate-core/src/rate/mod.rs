@@ -39,6 +39,8 @@ pub(crate) use float::Digits;
 /// It prints with the period that it was written with: `30/min` stays that. Rates are equal if
 /// their fractions are, whatever their periods were.
 #[derive(Clone, Copy)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(from = "Kind", into = "Kind"))]
 pub struct Rate {
     form: Form,
     /// The unit of the period as written, by its index in [`span::UNITS`].
@@ -60,6 +62,7 @@ enum Form {
 
 /// The three kinds of rate. Crate-wide for the policies; users compare with the constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub(crate) enum Kind {
     Never,
     Paced(Pace),
@@ -231,5 +234,20 @@ impl Eq for Rate {}
 impl Hash for Rate {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.kind().hash(state);
+    }
+}
+
+impl From<Rate> for Kind {
+    fn from(rate: Rate) -> Self {
+        rate.kind()
+    }
+}
+
+/// Returns the rate, with its fraction reduced.
+impl From<Kind> for Rate {
+    fn from(kind: Kind) -> Self {
+        let Kind::Paced(pace) = kind else { return Self::of(kind) };
+        let (permits, period_ns) = (pace.permits().get(), pace.period_ns().get());
+        Self::from_fraction(permits.into(), period_ns.into()).unwrap_or(Self::NEVER)
     }
 }

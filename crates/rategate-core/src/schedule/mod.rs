@@ -42,9 +42,11 @@ use crate::rate::{Kind, Rate};
 
 /// A rate over time, from the instant it comes into force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct Schedule(pub(crate) Form);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub(crate) enum Form {
     Constant(Rate),
     Ramp(Ramp),
@@ -52,6 +54,8 @@ pub(crate) enum Form {
 
 /// A rate that moves linearly from one value to another and stays there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "(Rate, Rate, u64)", into = "(Rate, Rate, u64)"))]
 pub(crate) struct Ramp {
     /// The rate at the start; `from` and `to` are permits per the same period.
     pub(crate) from: u128,
@@ -148,5 +152,23 @@ impl Ramp {
         let line = self.from.wrapping_mul(2).wrapping_mul(over).wrapping_mul(t_ns);
         let bend = slope.wrapping_mul(t_ns).wrapping_mul(t_ns);
         if self.to >= self.from { line.wrapping_add(bend) } else { line.wrapping_sub(bend) }
+    }
+}
+
+/// The rate at the start, that at the end, and the time between.
+impl From<Ramp> for (Rate, Rate, u64) {
+    fn from(ramp: Ramp) -> Self {
+        (ramp.first_rate(), ramp.last_rate(), ramp.over_ns.get())
+    }
+}
+
+impl TryFrom<(Rate, Rate, u64)> for Ramp {
+    type Error = LimitError;
+
+    fn try_from((from, to, over_ns): (Rate, Rate, u64)) -> Result<Self, LimitError> {
+        match Schedule::ramp(from, to, over_ns)?.0 {
+            Form::Ramp(ramp) => Ok(ramp),
+            Form::Constant(_) => Err(LimitError::Ramp),
+        }
     }
 }

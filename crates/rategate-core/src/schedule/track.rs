@@ -10,12 +10,12 @@
 //!        ^ next         ^ change: operations before it are due when they were
 //! ```
 
-mod words;
-
 use alloc::collections::VecDeque;
 use core::num::NonZeroU64;
 
 use crate::exact::{Exact, Pace};
+#[cfg(feature = "serde")]
+use crate::portable::{SavedError, Shift};
 use crate::rate::Kind;
 use crate::schedule::{Form, Ramp, Schedule};
 use crate::wide::mul_div_ceil;
@@ -54,12 +54,14 @@ impl DueAt {
 /// Each piece remembers since when its schedule is in force. Forfeited time therefore takes the
 /// operations of that time with it, and never those of another rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub(crate) struct Track {
     /// Never empty. Every piece but the last has a length.
     pieces: VecDeque<Piece>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 struct Piece {
     schedule: Schedule,
     since_ns: u128,
@@ -69,6 +71,7 @@ struct Piece {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 enum PieceKind {
     /// Equal steps from the instant of the next operation.
     Paced { next: Exact, pace: Pace },
@@ -83,6 +86,7 @@ enum PieceKind {
 /// The missing part of a permit: less than one for an operation that comes next in time, more
 /// where operations have started ahead of theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 struct Fraction {
     whole: u128,
     numerator: u64,
@@ -426,6 +430,50 @@ impl Ramp {
             Kind::Never | Kind::Unlimited => {
                 PieceKind::Stopped { missing: Fraction::new(missing, self.permit) }
             }
+        }
+    }
+}
+
+#[cfg(feature = "serde")]
+impl Track {
+    /// Moves the track to another clock. Operations due before that clock's zero are forfeited:
+    /// late ones may belong to a rate long replaced, so they must not come later instead.
+    pub(crate) fn moved(mut self, since: Shift) -> Result<Self, SavedError> {
+        let last = self.pieces.len().checked_sub(1);
+        let open = self.pieces.iter().position(|piece| piece.left.is_none());
+        if last.is_none() || open != last || !self.pieces.iter().all(Piece::is_valid) {
+            return Err(SavedError::Malformed);
+        }
+        let zero_ns = since.zero_ns();
+        let begins_ns = self.pieces.iter().map(|piece| match piece.course {
+            PieceKind::Ramp { start_ns, .. } => start_ns,
+            _ => zero_ns,
+        });
+        let short_ns = zero_ns.saturating_sub(begins_ns.min().unwrap_or(zero_ns));
+        self.forfeit_before(zero_ns);
+        for piece in &mut self.pieces {
+            piece.since_ns = since.instant_ns(piece.since_ns);
+            match &mut piece.course {
+                PieceKind::Paced { next, pace } => *next = since.exact(*next, *pace)?,
+                PieceKind::Ramp { start_ns, .. } if *start_ns < zero_ns => {
+                    let short_ns = u64::try_from(short_ns).unwrap_or(u64::MAX);
+                    return Err(SavedError::BeforeClock { short_ns });
+                }
+                PieceKind::Ramp { start_ns, .. } => *start_ns = since.instant_ns(*start_ns),
+                PieceKind::AtOnce | PieceKind::Stopped { .. } => {}
+            }
+        }
+        Ok(self)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl Piece {
+    fn is_valid(&self) -> bool {
+        match self.course {
+            PieceKind::Ramp { ramp, .. } => self.schedule.0 == Form::Ramp(ramp),
+            PieceKind::Stopped { missing } => missing.numerator < missing.denominator,
+            PieceKind::Paced { .. } | PieceKind::AtOnce => true,
         }
     }
 }

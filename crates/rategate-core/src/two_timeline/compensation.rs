@@ -9,6 +9,8 @@ use crate::ratio::Ratio;
 
 /// A damping of `1 / 2^shift`, with `shift` from 1 to 63.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "u32"))]
 pub struct DampingShift(u32);
 
 impl DampingShift {
@@ -31,15 +33,18 @@ impl DampingShift {
         Ok(Self(shift))
     }
 
-    /// Returns the damping of this exponent, or `None` outside 1 to 63.
-    pub(crate) fn of_exponent(shift: u64) -> Option<Self> {
-        u32::try_from(shift).ok().filter(|shift| (1..=63).contains(shift)).map(Self)
-    }
-
     /// Returns the exponent: 2 for a damping of a quarter.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
+    }
+}
+
+impl TryFrom<u32> for DampingShift {
+    type Error = LimitError;
+
+    fn try_from(shift: u32) -> Result<Self, LimitError> {
+        if (1..=63).contains(&shift) { Ok(Self(shift)) } else { Err(LimitError::Damping) }
     }
 }
 

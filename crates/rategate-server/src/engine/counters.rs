@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use rategate::charge::Debt;
 use rategate::error::KeyedError;
 use rategate::keyed::{Capacity, Hashing, Overflow};
-use rategate::policy::portable::RestoreContext;
+use rategate::policy::saved::RestoreContext;
 use rategate::snapshot::SavedAt;
 use rategate::{AnyPolicy, Clock, FixedWindow, Keyed, Status};
 use rategate_core::span::whole_ns;

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rategate_core::any_policy::{AnyPolicy, Member};
-use rategate_core::portable::RestoreContext;
-use rategate_core::saved::{Numbers, numbers_of, save_state};
-use rategate_core::saved::{RestoreTarget, Saved, restore as restored};
+use rategate_core::saved::{RestoreContext, RestoreTarget, Saved, restore as restored, save_state};
 
 use super::Keyed;
 use super::capacity::Capacity;
@@ -20,11 +18,12 @@ use super::table::section::KeySection;
 use crate::clock::{Clock, MonotonicClock};
 use crate::limiter::Limiter;
 use crate::snapshot::{
-    Downtime, Header, Record, SavedAt, SnapshotError, SnapshotReader, SnapshotWriter,
+    Downtime, Header, Record, SavedAt, SnapshotError, SnapshotReader, SnapshotWriter, encoded,
 };
 
-/// The words of a table's own record: the hash function, two seeds, and the words of a key.
-const OWN_WORDS: usize = 4;
+/// A table's own record: whether its hash function is the fast one, two seeds, and the words of a
+/// key.
+type Own = (bool, [u64; 2], usize);
 
 impl<K: Key + ?Sized, C: Clock + Clone> Keyed<K, C> {
     /// Writes all keys that have not fully recovered, while calls go on. Returns their number.
@@ -152,15 +151,11 @@ impl<I: Id, C: Clock + Clone> Table<I, C> {
         // The output may be slow, so no lock is held during a write.
         let header = TableHeader::of(&self.policy_versions());
         let saved_at = SavedAt::now(self.clock.now_ns());
-        let policies = header.policies.iter().map(|(_, numbers)| numbers.clone());
+        let policies = header.policies.iter().copied();
         let mut writer = SnapshotWriter::new(output, Header::new(saved_at, policies))?;
-        let [first, second] = self.seeds.words();
-        let hashing = match self.seeds.hashing() {
-            Hashing::FloodSafe => 0,
-            Hashing::Fast => 1,
-        };
-        let words = u64::try_from(I::WORDS).unwrap_or(0);
-        let state = vec![hashing, first, second, words];
+        let is_fast = self.seeds.hashing() == Hashing::Fast;
+        let own: Own = (is_fast, self.seeds.words(), I::WORDS);
+        let state = encoded(&own, Vec::new())?;
         writer.write(&Record { key: Vec::new(), policy: 0, state })?;
         let (mut keys, mut records, mut limiters) = (0_u64, Vec::new(), Vec::new());
         for shard in 0..self.shards() {
@@ -168,12 +163,12 @@ impl<I: Id, C: Clock + Clone> Table<I, C> {
             for (mut record, limiter) in limiters.drain(..) {
                 for saved in save_limiter(&limiter, saved_at.clock_ns()) {
                     record.state = saved.state;
-                    records.push((record.clone(), Some(saved.numbers)));
+                    records.push((record.clone(), Some(saved.policy)));
                 }
             }
-            for (mut record, numbers) in records.drain(..) {
-                if let Some(numbers) = numbers {
-                    header.translate(&mut record, numbers, saved_at.clock_ns())?;
+            for (mut record, policy) in records.drain(..) {
+                if let Some(policy) = policy {
+                    header.translate(&mut record, policy, saved_at.clock_ns())?;
                 }
                 writer.write(&record)?;
                 keys = keys.saturating_add(1);
@@ -192,14 +187,12 @@ impl<I: Id, C: Clock + Clone> Table<I, C> {
         shard: usize,
         header: &TableHeader,
         saved_ns: u64,
-        records: &mut Vec<(Record, Option<Numbers>)>,
+        records: &mut Vec<(Record, Option<AnyPolicy>)>,
         limiters: &mut Vec<(Record, Limiter<C>)>,
     ) {
         // Holding the policies' lock excludes a change halfway through.
         let policy_versions = self.policy_versions();
-        let numbers = |policy: &AnyPolicy| {
-            (policy_versions.made() != header.made).then(|| numbers_of(policy))
-        };
+        let changed = |policy: AnyPolicy| (policy_versions.made() != header.made).then_some(policy);
         let mut entries = self.lock(shard);
         let now_ns = self.fresh_slots(shard, entries.latest_ns.max(self.clock.now_ns()));
         let (before, after) = entries.end_holds(now_ns);
@@ -217,7 +210,7 @@ impl<I: Id, C: Clock + Clone> Table<I, C> {
                 EntryForm::Ledger(ledger) => {
                     for saved in ledger.save(saved_ns) {
                         let record = Record { state: saved.state, ..record.clone() };
-                        records.push((record, Some(saved.numbers)));
+                        records.push((record, Some(saved.policy)));
                     }
                     continue;
                 }
@@ -227,7 +220,7 @@ impl<I: Id, C: Clock + Clone> Table<I, C> {
                 }
                 EntryForm::Taken => continue,
             }
-            records.push((record, numbers(&version.policy)));
+            records.push((record, changed(version.policy)));
         }
         let Some(slots) = &self.slots else { return };
         slots.each(shard, |id: I, version, value| {
@@ -236,7 +229,7 @@ impl<I: Id, C: Clock + Clone> Table<I, C> {
             if !limit.is_as_fresh(now_ns) {
                 let mut record = record(id, version.tier);
                 save_state(&limit, saved_ns, &mut record.state);
-                records.push((record, numbers(&version.policy)));
+                records.push((record, changed(version.policy)));
             }
         });
     }
@@ -244,15 +237,14 @@ impl<I: Id, C: Clock + Clone> Table<I, C> {
 
 /// The policy of each tier when the save began, as the header states it.
 struct TableHeader {
-    policies: Vec<(AnyPolicy, Numbers)>,
+    policies: Vec<AnyPolicy>,
     made: u32,
 }
 
 impl TableHeader {
     fn of(policy_versions: &PolicyVersions) -> Self {
         let policies = policy_versions.in_force().map(|(_, version)| version.policy);
-        let policies = policies.map(|policy| (policy, numbers_of(&policy))).collect();
-        Self { policies, made: policy_versions.made() }
+        Self { policies: policies.collect(), made: policy_versions.made() }
     }
 
     /// Restates a limit that changed during the save under the limits of the header.
@@ -261,13 +253,13 @@ impl TableHeader {
     fn translate(
         &self,
         record: &mut Record,
-        numbers: Numbers,
+        own: AnyPolicy,
         saved_ns: u64,
     ) -> Result<(), SnapshotError> {
         let tier = usize::try_from(record.policy).unwrap_or(usize::MAX);
         match self.policies.get(tier) {
-            Some((policy, expected)) if *expected != numbers => {
-                let saved = Saved { numbers, state: std::mem::take(&mut record.state) };
+            Some(policy) if *policy != own => {
+                let saved = Saved { policy: own, state: std::mem::take(&mut record.state) };
                 let since = RestoreContext { now_ns: saved_ns, elapsed_ns: 0 };
                 let restored = restored(*policy, &[saved], since)?.save(saved_ns);
                 record.state = restored.into_iter().flat_map(|saved| saved.state).collect();
@@ -291,12 +283,12 @@ fn restore<I: Id, C: Clock + Clone>(
     clock_of: impl FnOnce(&SavedAt) -> (RestoreContext, C),
 ) -> Result<Table<I, C>, SnapshotError> {
     let mut reader = SnapshotReader::new(input)?;
-    let saved = reader.header().policies();
+    let saved = reader.header().policies().to_vec();
     if saved.len() != policies.len() {
         return Err(SnapshotError::OtherCount { found: saved.len(), policies: policies.len() });
     }
     let targets =
-        policies.iter().zip(&saved).map(|(policy, saved)| RestoreTarget::new(*policy, saved));
+        policies.iter().zip(saved).map(|(policy, saved)| RestoreTarget::new(*policy, saved));
     let targets: Vec<RestoreTarget> = targets.collect::<Result<_, _>>()?;
     let seeds = match reader.next().transpose()? {
         Some(record) if record.key.is_empty() => seeds_of::<I>(&record.state)?,
@@ -324,18 +316,14 @@ fn restore<I: Id, C: Clock + Clone>(
     Ok(table)
 }
 
-fn seeds_of<I: Id>(words: &[u64]) -> Result<Seeds, SnapshotError> {
-    let own: [u64; OWN_WORDS] = words.try_into().map_err(|_| SnapshotError::OtherKeys)?;
-    let [hashing, first, second, key_words] = own;
-    let hashing = match hashing {
-        0 => Hashing::FloodSafe,
-        1 => Hashing::Fast,
-        _ => return Err(SnapshotError::OtherKeys),
-    };
-    if usize::try_from(key_words) != Ok(I::WORDS) {
-        return Err(SnapshotError::OtherKeys);
+fn seeds_of<I: Id>(own: &[u8]) -> Result<Seeds, SnapshotError> {
+    match postcard::from_bytes::<Own>(own) {
+        Ok((is_fast, seeds, key_words)) if key_words == I::WORDS => {
+            let hashing = if is_fast { Hashing::Fast } else { Hashing::FloodSafe };
+            Ok(Seeds::from_words(hashing, seeds))
+        }
+        _ => Err(SnapshotError::OtherKeys),
     }
-    Ok(Seeds::from_words(hashing, [first, second]))
 }
 
 fn key_bytes<I: Id>(id: I) -> Vec<u8> {

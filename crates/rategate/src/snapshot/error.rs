@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::{fmt, io};
 
-use rategate_core::portable::WordsError;
+use rategate_core::saved::SavedError;
 
 use super::{MAX_KEY_BYTES, MAX_RECORD_BYTES, VERSION};
 
@@ -63,8 +63,8 @@ pub enum SnapshotError {
         /// The length in bytes.
         bytes: usize,
     },
-    /// The words are no limit, or one of another policy.
-    Limit(WordsError),
+    /// The data is no limit, or one of another policy.
+    Limit(SavedError),
 }
 
 impl From<io::Error> for SnapshotError {
@@ -73,8 +73,8 @@ impl From<io::Error> for SnapshotError {
     }
 }
 
-impl From<WordsError> for SnapshotError {
-    fn from(error: WordsError) -> Self {
+impl From<SavedError> for SnapshotError {
+    fn from(error: SavedError) -> Self {
         Self::Limit(error)
     }
 }

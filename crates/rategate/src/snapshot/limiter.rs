@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use rategate_core::all_of::AllOf;
-use rategate_core::portable::RestoreContext;
-use rategate_core::saved::restore;
+use rategate_core::saved::{RestoreContext, restore};
 
 use super::error::SnapshotError;
 use super::plain::Snapshot;

@@ -55,7 +55,6 @@ mod reader;
 mod record;
 mod time;
 mod wire;
-mod words;
 mod writer;
 
 pub use self::error::SnapshotError;
@@ -64,6 +63,7 @@ pub use self::reader::SnapshotReader;
 pub use self::record::{Header, Record};
 pub use self::time::{Downtime, SavedAt};
 pub use self::writer::SnapshotWriter;
+pub(crate) use self::writer::encoded;
 
 /// The version of the format. A file of another version is refused.
 pub const VERSION: u16 = 1;

@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::Path;
 
-use rategate_core::saved::Numbers;
 use rategate_core::saved::Saved;
 use serde::{Deserialize, Serialize};
 
@@ -13,14 +12,13 @@ use super::error::SnapshotError;
 use super::reader::SnapshotReader;
 use super::record::{Header, Record};
 use super::time::SavedAt;
-use super::words::Words;
 use super::writer::SnapshotWriter;
 
-/// A limiter in plain data: the instant of saving, and its limits in words.
+/// A limiter in plain data: the instant of saving, and its limits.
 ///
 /// [`Limiter::snapshot`](crate::Limiter::snapshot) creates it. [`save`](Self::save) stores it
 /// in a file of its own; serde stores it in any other format, which then has to ensure its own
-/// integrity. The numbers in it fit into JSON and TOML.
+/// integrity. JSON holds the numbers in it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -70,7 +68,7 @@ impl Snapshot {
     /// [`SnapshotError::Io`], and [`SnapshotError::TooLong`] for a log of some 40 million
     /// instants.
     pub fn write_to(&self, output: impl Write) -> Result<(), SnapshotError> {
-        let policies = self.limits.iter().map(|limit| limit.numbers.clone());
+        let policies = self.limits.iter().map(|limit| limit.policy);
         let mut writer = SnapshotWriter::new(output, Header::new(self.saved_at, policies))?;
         for (limit, policy) in self.limits.iter().zip(0..) {
             let state = limit.state.clone();
@@ -87,12 +85,13 @@ impl Snapshot {
     /// [`SnapshotError`] for anything but a whole snapshot of one limiter.
     pub fn read_from(input: impl Read) -> Result<Self, SnapshotError> {
         let mut reader = SnapshotReader::new(input)?;
-        let (saved_at, policies) = (*reader.header().saved_at(), reader.header().policies());
+        let saved_at = *reader.header().saved_at();
+        let policies = reader.header().policies().to_vec();
         let mut limits = Vec::new();
-        for (numbers, index) in policies.into_iter().zip(0..) {
+        for (policy, index) in policies.into_iter().zip(0..) {
             match reader.next().transpose()? {
                 Some(record) if record.key.is_empty() && record.policy == index => {
-                    limits.push(Saved { numbers, state: record.state });
+                    limits.push(Saved { policy, state: record.state });
                 }
                 _ => return Err(SnapshotError::NotOneLimiter),
             }
@@ -135,46 +134,23 @@ impl Snapshot {
 #[derive(Serialize, Deserialize)]
 struct Form {
     version: u16,
-    clock_ns: u64,
-    wall_ns: u64,
-    limits: Vec<LimitForm>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct LimitForm {
-    policy: u16,
-    numbers: Words,
-    state: Words,
+    saved_at: SavedAt,
+    limits: Vec<Saved>,
 }
 
 impl From<Snapshot> for Form {
     fn from(Snapshot { saved_at, limits }: Snapshot) -> Self {
-        let limit = |Saved { numbers, state }: Saved| LimitForm {
-            policy: numbers.tag,
-            numbers: Words(numbers.words),
-            state: Words(state),
-        };
-        Self {
-            version: VERSION,
-            clock_ns: saved_at.clock_ns(),
-            wall_ns: saved_at.wall_ns(),
-            limits: limits.into_iter().map(limit).collect(),
-        }
+        Self { version: VERSION, saved_at, limits }
     }
 }
 
 impl TryFrom<Form> for Snapshot {
     type Error = SnapshotError;
 
-    fn try_from(form: Form) -> Result<Self, SnapshotError> {
-        if form.version != VERSION {
-            return Err(SnapshotError::OtherVersion { found: form.version });
+    fn try_from(Form { version, saved_at, limits }: Form) -> Result<Self, SnapshotError> {
+        match version {
+            VERSION => Ok(Self { saved_at, limits }),
+            found => Err(SnapshotError::OtherVersion { found }),
         }
-        let limit = |LimitForm { policy, numbers, state }| Saved {
-            numbers: Numbers { tag: policy, words: numbers.0 },
-            state: state.0,
-        };
-        let saved_at = SavedAt::of(form.clock_ns, form.wall_ns);
-        Ok(Self { saved_at, limits: form.limits.into_iter().map(limit).collect() })
     }
 }

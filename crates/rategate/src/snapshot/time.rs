@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rategate_core::portable::RestoreContext;
+use rategate_core::saved::RestoreContext;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{Clock, wall_ns};

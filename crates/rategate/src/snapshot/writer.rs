@@ -18,8 +18,7 @@ use super::{MAX_KEY_BYTES, MAX_RECORD_BYTES, VERSION};
 /// ```
 /// use std::time::Duration;
 ///
-/// use rategate::policy::saved::{numbers_of, save_state};
-/// use rategate::policy::saved::RestoreTarget;
+/// use rategate::policy::saved::{RestoreTarget, save_state};
 /// use rategate::snapshot::{Downtime, Header, Record, SavedAt, SnapshotReader, SnapshotWriter};
 /// use rategate::policy::Member;
 /// use rategate::{AnyPolicy, SlidingLog};
@@ -27,7 +26,7 @@ use super::{MAX_KEY_BYTES, MAX_RECORD_BYTES, VERSION};
 /// let log = AnyPolicy::from(SlidingLog::new(100, Duration::from_secs(1)).compact());
 /// let table = [("anna", Member::fresh(log, 0)), ("bert", Member::fresh(log, 0))];
 ///
-/// let header = Header::new(SavedAt::now(5_000), [numbers_of(&log)]);
+/// let header = Header::new(SavedAt::now(5_000), [log]);
 /// let mut writer = SnapshotWriter::new(Vec::new(), header)?;
 /// for (key, limit) in &table {
 ///     let mut record = Record { key: key.as_bytes().to_vec(), ..Record::default() };
@@ -40,7 +39,7 @@ use super::{MAX_KEY_BYTES, MAX_RECORD_BYTES, VERSION};
 /// // The table's clock is to start at `since.now_ns`.
 /// let since = reader.header().saved_at().going_on(Downtime::Wall);
 /// let targets: Result<Vec<_>, _> =
-///     reader.header().policies().iter().map(|saved| RestoreTarget::new(log, saved)).collect();
+///     reader.header().policies().iter().map(|saved| RestoreTarget::new(log, *saved)).collect();
 /// let targets = targets?;
 /// for record in reader {
 ///     let record = record?;
@@ -132,7 +131,10 @@ impl<W: Write> SnapshotWriter<W> {
 }
 
 /// Appends the encoding of a value to the bytes.
-fn encoded(value: &impl serde::Serialize, bytes: Vec<u8>) -> Result<Vec<u8>, SnapshotError> {
+pub(crate) fn encoded(
+    value: &impl serde::Serialize,
+    bytes: Vec<u8>,
+) -> Result<Vec<u8>, SnapshotError> {
     // Numbers, bytes and lists of a known length: postcard can write all of these.
     postcard::to_extend(value, bytes).map_err(|_| SnapshotError::TooLong { bytes: usize::MAX })
 }

@@ -3,7 +3,6 @@
 mod cubic;
 mod level;
 mod measured;
-mod portable;
 
 use alloc::boxed::Box;
 use core::num::NonZeroU64;
@@ -14,6 +13,8 @@ use super::Outcome;
 use crate::debt::{Charge, Charged};
 use crate::error::{LimitError, or_panic};
 use crate::policy::{Ended, Ending, Policy, Taken};
+#[cfg(feature = "serde")]
+use crate::portable::{Portable, SavedError, Shift};
 use crate::rate::Rate;
 use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal, on_clock};
@@ -70,6 +71,7 @@ const FORGETS_NS: u64 = 600_000_000_000;
 /// # Ok::<(), Box<dyn core::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct AdaptiveRate {
     bounds: RateBounds,
     burst: NonZeroU64,
@@ -77,6 +79,7 @@ pub struct AdaptiveRate {
 
 /// The bounds of a rate, in millionths of a permit per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 struct RateBounds {
     floor: u64,
     ceiling: u64,
@@ -104,6 +107,14 @@ pub struct State {
 }
 
 impl RateBounds {
+    fn checked(self) -> Result<Self, LimitError> {
+        if self.floor == 0 || self.floor > self.ceiling {
+            Err(LimitError::RateBounds)
+        } else {
+            Ok(self)
+        }
+    }
+
     const fn clamp(self, rate: u64) -> u64 {
         if rate < self.floor {
             self.floor
@@ -340,5 +351,32 @@ impl Policy for AdaptiveRate {
         state.rate = state.controller.rate();
         state.idle_since_ns = state.idle_since_ns.max(Some(now_ns));
         true
+    }
+}
+
+#[cfg(feature = "serde")]
+crate::portable::read_checked!(RateBounds { floor: u64, ceiling: u64 });
+
+#[cfg(feature = "serde")]
+impl Portable for AdaptiveRate {
+    /// The rate that has been found, if any, and when it was last used; and what is in use, and as
+    /// of when.
+    type Saved = (Option<(u64, u64)>, (u64, u128));
+
+    fn save(&self, state: &State, _now_ns: u64) -> Self::Saved {
+        let found = state.idle_since_ns.map(|since_ns| (state.rate, since_ns));
+        (found, state.level.to_parts())
+    }
+
+    /// Restores the rate, as that of a limit to which it was cut when it was last used.
+    fn load(&self, (found, level): Self::Saved, since: Shift) -> Result<State, SavedError> {
+        let (at_ns, parts) = (since.clock_ns(level.0), level.1);
+        let fresh = State { level: Level::from_parts(at_ns, parts), ..self.fresh(at_ns) };
+        let Some((rate, since_ns)) = found else { return Ok(fresh) };
+        let since_ns = since.clock_ns(since_ns);
+        let rate = self.bounds.clamp(rate);
+        let controller = Box::new(Cubic::beginning_with(self.bounds, rate, since_ns));
+        let rate = controller.rate();
+        Ok(State { rate, controller, idle_since_ns: Some(since_ns), ..fresh })
     }
 }

@@ -17,7 +17,8 @@ use crate::wide::mul_div_floor;
 /// Counted from the end, the lead cannot pass the end of the clock, and a ramp of which the first
 /// part lies before the clock's zero can be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ramp {
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
+pub(crate) struct Ramp {
     pub(super) end_ns: u64,
     pub(super) period_ns: NonZeroU64,
     pub(super) first: Share,

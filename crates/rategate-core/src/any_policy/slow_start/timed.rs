@@ -18,6 +18,7 @@ use crate::two_timeline::TwoTimeline;
 /// third of the rate under it already. Windows of the clock or of a calendar are none either, as
 /// they must not move. Limits that follow measurements find the rate themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub(super) enum Timed {
     Gcra(Gcra),
     SlidingLog(SlidingLog),

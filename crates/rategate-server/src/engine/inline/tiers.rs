@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use rategate::keyed::{Capacity, Hashing, Overflow};
-use rategate::policy::portable::RestoreContext;
+use rategate::policy::saved::RestoreContext;
 use rategate::snapshot::{SavedAt, SnapshotError};
 use rategate::{AnyPolicy, Clock, Keyed};
 

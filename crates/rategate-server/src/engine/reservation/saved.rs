@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use rategate::Clock;
-use rategate::policy::portable::RestoreContext;
+use rategate::policy::saved::RestoreContext;
 
 use super::table::{BATCH, Reservations};
 use crate::engine::snapshot::rows::SettledRow;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use rategate::policy::portable::WordsError;
+use rategate::policy::saved::SavedError;
 use rategate::snapshot::SnapshotError;
 
 /// An error of saving or restoring counters.
@@ -141,7 +141,7 @@ impl From<NotRestored> for TableError {
 impl From<SnapshotError> for TableError {
     fn from(error: SnapshotError) -> Self {
         match error {
-            SnapshotError::Limit(WordsError::OtherPolicy { .. }) => {
+            SnapshotError::Limit(SavedError::OtherPolicy { .. }) => {
                 Self::Left(NotRestored::OtherPolicy)
             }
             error => Self::Misfit(error),

@@ -32,7 +32,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rategate::Clock;
-use rategate::policy::portable::RestoreContext;
+use rategate::policy::saved::RestoreContext;
 use rategate::snapshot::{Downtime, SavedAt, SnapshotError};
 use rategate_core::span::whole_ns;
 

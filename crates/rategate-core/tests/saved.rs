@@ -1,6 +1,6 @@
-//! Tests of limits as plain words: a restored limit decides as the saved one would have.
+//! Tests of limits as plain data: a restored limit decides as the saved one would have.
 //!
-//! It is never open sooner where the clock cannot represent it all, and invalid words are
+//! It is never open sooner where the clock cannot represent it all, and invalid data is
 //! refused.
 
 use std::ops::RangeInclusive;
@@ -14,15 +14,12 @@ use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::commit_log::CommitLog;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::debt::Debt;
-use rategate_core::error::LimitError;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::portable::{RestoreContext, WordsError};
 use rategate_core::rate::Rate;
 use rategate_core::ratio::Ratio;
-use rategate_core::saved::{RestoreTarget, Saved, restore};
-use rategate_core::saved::{numbers_of, save_state};
+use rategate_core::saved::{RestoreContext, RestoreTarget, Saved, SavedError, restore, save_state};
 use rategate_core::schedule::Schedule;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
@@ -284,7 +281,7 @@ fn before_the_clocks_zero_a_limit_is_closed_longer_and_never_opens_sooner() {
         let elapsed_ns = random.u64(0..=60);
         let mut since = RestoreContext { now_ns: random.u64(0..=40), elapsed_ns };
         let restored = match restore(in_force(&limit), &saved, since) {
-            Err(WordsError::BeforeClock { short_ns }) => {
+            Err(SavedError::BeforeClock { short_ns }) => {
                 ramps += 1;
                 assert_eq!(seed % KINDS, 12);
                 since.now_ns += short_ns;
@@ -357,7 +354,7 @@ fn other_numbers_come_as_by_a_change() {
         let (next, _) = policy(kind, &mut random);
         let mut restored = restore(next, &saved, RestoreContext { now_ns, elapsed_ns }).unwrap();
         limit.release(now_ns, u64::MAX);
-        if numbers_of(&in_force(&limit)) != numbers_of(&next) {
+        if in_force(&limit) != next {
             limit.reconfigure(now_ns, next).unwrap();
         }
         for call in 0..30 {
@@ -370,8 +367,8 @@ fn other_numbers_come_as_by_a_change() {
         let other = policy((kind + 5) % KINDS, &mut random).0;
         let refused = restore(other, &saved, RestoreContext { now_ns, elapsed_ns });
         if other.can_follow(&next).is_err() {
-            let tag = saved[0].numbers.tag;
-            assert_eq!(refused.unwrap_err(), WordsError::OtherPolicy { tag }, "seed {seed}");
+            let saved = saved[0].policy.name();
+            assert_eq!(refused.unwrap_err(), SavedError::OtherPolicy { saved }, "seed {seed}");
         }
     }
 }
@@ -458,10 +455,10 @@ fn several_limits_are_restored_together() {
         assert_eq!(answers[0], answers[1], "at {now_ns}");
     }
     let fewer = restore(&policies[..1], &saved, since);
-    assert_eq!(fewer.unwrap_err(), WordsError::Limit(LimitError::OtherPolicy));
+    assert_eq!(fewer.unwrap_err(), SavedError::OtherCount { found: 2 });
     let reversed: Vec<AnyPolicy> = policies.iter().rev().copied().collect();
     let refused = restore(reversed, &saved, since);
-    assert_eq!(refused.unwrap_err(), WordsError::OtherPolicy { tag: 1 });
+    assert_eq!(refused.unwrap_err(), SavedError::OtherPolicy { saved: "Gcra" });
 }
 
 /// A table's states are restored without a ledger, and are the same.
@@ -472,114 +469,151 @@ fn a_bare_state_is_restored_without_a_ledger() {
     for now_ns in [10, 5_000, 700_000] {
         let _ = limit.try_acquire(now_ns, 2).unwrap();
     }
-    let mut words = vec![7];
+    let mut bytes = vec![7];
     let member = limit.limits().only().unwrap().clone();
-    save_state(&member, 800_000, &mut words);
-    assert_eq!(words[0], 7, "they are added to those that are there");
-    let target = RestoreTarget::new(member.policy(), &numbers_of(&member.policy())).unwrap();
+    save_state(&member, 800_000, &mut bytes);
+    assert_eq!(bytes[0], 7, "they are added to those that are there");
+    let target = RestoreTarget::new(member.policy(), member.policy()).unwrap();
     let since = RestoreContext { now_ns: 800_000, elapsed_ns: 0 };
-    assert_eq!(target.state(&words[1..], since), Ok(member));
+    assert_eq!(target.state(&bytes[1..], since), Ok(member));
     // With a promise it takes a ledger.
     let _ = limit.reserve(800_000, 10, None).unwrap();
     let promised = target.state(&limit.save(800_000)[0].state, since);
-    assert_eq!(promised.unwrap_err(), WordsError::Word { at: 0 });
+    assert_eq!(promised.unwrap_err(), SavedError::Malformed);
     assert!(target.limit(&limit.save(800_000)[0].state, since).is_ok());
 }
 
-/// A part of the words is no limit, and neither are words with an excess.
+/// A part of the data is no limit, and neither is data with an excess.
 #[test]
-fn words_are_whole_or_refused() {
+fn data_is_whole_or_refused() {
     for seed in 0..1_600 {
         let mut random = Rng::with_seed(seed);
         let mut now_ns = 5 * S;
         let (limit, _) = used(seed % KINDS, &mut random, &mut now_ns);
-        let saved = limit.save(now_ns);
+        let [saved] = &limit.save(now_ns)[..] else { unreachable!("one limit") };
         let since = RestoreContext { now_ns, elapsed_ns: 0 };
-        let of = |numbers: &[u64], state: &[u64]| {
-            let mut changed = saved.clone();
-            (changed[0].numbers.words, changed[0].state) = (numbers.to_vec(), state.to_vec());
-            restore(in_force(&limit), &changed, since).map(|_| ())
+        let of = |state: &[u8]| {
+            let saved = Saved { state: state.to_vec(), ..saved.clone() };
+            restore(in_force(&limit), &[saved], since).map(|_| ())
         };
-        let Saved { numbers, state } = &saved[0];
-        assert_eq!(of(&numbers.words, state), Ok(()));
-        for words in 0..state.len() {
-            assert_eq!(of(&numbers.words, &state[..words]), Err(WordsError::EndsEarly { words }));
+        assert_eq!(of(&saved.state), Ok(()));
+        for bytes in 0..saved.state.len() {
+            assert_eq!(of(&saved.state[..bytes]), Err(SavedError::Malformed), "seed {seed}");
         }
-        for words in 0..numbers.words.len() {
-            let early = of(&numbers.words[..words], state);
-            assert_eq!(early, Err(WordsError::EndsEarly { words }), "seed {seed}");
+        assert_eq!(of(&[&saved.state, &[1][..]].concat()), Err(SavedError::Malformed));
+        let whole = postcard::to_allocvec(saved).unwrap();
+        assert_eq!(postcard::from_bytes::<Saved>(&whole).as_ref(), Ok(saved), "seed {seed}");
+        for bytes in 0..whole.len() {
+            assert!(postcard::from_bytes::<Saved>(&whole[..bytes]).is_err(), "seed {seed}");
         }
-        let longer: Vec<u64> = state.iter().copied().chain([1]).collect();
-        let at = state.len();
-        assert_eq!(of(&numbers.words, &longer), Err(WordsError::TrailingWords { at }));
-        let longer: Vec<u64> = numbers.words.iter().copied().chain([1]).collect();
-        let at = numbers.words.len();
-        assert_eq!(of(&longer, state), Err(WordsError::TrailingWords { at }));
     }
 }
 
-/// A word that no state of the policy could have is refused at its position.
-///
-/// Here that is the last word, or the one behind the last that is reported.
+/// A number that no state of the policy could have is refused.
 #[test]
-fn a_word_out_of_its_range_is_refused() {
+fn a_number_out_of_its_range_is_refused() {
+    fn bytes(state: &impl serde::Serialize) -> Vec<u8> {
+        postcard::to_allocvec(&(5_u64, 0_u64, state)).unwrap()
+    }
     let rate: Rate = "3/10ns".parse().unwrap();
-    let ratio = Ratio::new(5, 4).unwrap();
-    // The policy, the index of the wrong word from the end, its value, and the index of the next
-    // one from the end.
-    let cases: [(AnyPolicy, usize, u64, usize); 5] = [
-        (Gcra::new(rate, 2).unwrap().into(), 1, 3, 1),
-        (SlidingLog::new(2, Duration::from_nanos(100)).into(), 1, u64::MAX, 1),
-        (pacer(Rate::NEVER, Duration::from_nanos(5), None).into(), 6, 0, 6),
-        (BackfillPool::new(2, ratio, Some(rate)).unwrap().into(), 5, 4, 4),
-        (BackfillPool::new(2, ratio, Some(rate)).unwrap().into(), 10, 11, 10),
+    let bucket = |part: u64| bytes(&((5_u128, part), None::<(u64, u64)>));
+    let log = |entries: &[(u64, u64)]| bytes(&entries);
+    let window = |used: u64| bytes(&(0_u64, 100_u64, used, false));
+    let pool = |per_permit: u64, carry: u128| bytes(&(per_permit, 0_u128, 0_u128, carry, 0_u64));
+    let cold = |began: u128, coldness: u128, rests: u8| {
+        bytes(&((0_u128, 0_u64), began, coldness, rests, 0_u64))
+    };
+    let of = |policy| -> AnyPolicy {
+        let period = Duration::from_nanos(100);
+        match policy {
+            "bucket" => Gcra::new(rate, 2).unwrap().into(),
+            "log" => SlidingLog::new(2, period).into(),
+            "window" => FixedWindow::new(2, period, Anchor::Epoch).into(),
+            "pool" => BackfillPool::new(2, Ratio::new(5, 4).unwrap(), Some(rate)).unwrap().into(),
+            "warm-up" => WarmUp::new("1/s".parse().unwrap(), period).unwrap().into(),
+            "never" => WarmUp::new(Rate::NEVER, period).unwrap().into(),
+            _ => TwoTimeline::new(rate, Mode::Average, None).into(),
+        }
+    };
+    // A state of the policy, and one that is none.
+    let cases = [
+        ("bucket", bucket(2), bucket(3)),
+        ("log", log(&[(3, 1), (4, 1)]), log(&[(4, 1), (3, 1)])),
+        ("log", log(&[]), log(&[(3, u64::MAX)])),
+        ("window", window(u64::MAX >> 1), window(1 << 63)),
+        ("pool", pool(10, 3), pool(10, 4)),
+        ("pool", pool(10, 0), pool(11, 0)),
+        ("warm-up", cold(8, 8, 0), cold(8, 9, 0)),
+        ("warm-up", cold(8, 8, 0), cold(1 << 100, 8, 0)),
+        ("warm-up", cold(8, 8, 0), cold(8, 8, 1)),
+        ("never", cold(8, 8, 1), cold(8, 101, 1)),
+        ("never", cold(8, 8, 1), cold(8, 8, 0)),
     ];
-    for (policy, malformed, word, visible) in cases {
-        let mut limit = Ledger::new(policy, 0);
-        let _ = limit.try_acquire(0, 1).unwrap();
-        let mut saved = limit.save(5);
-        let since = RestoreContext { now_ns: 5, elapsed_ns: 0 };
-        assert!(restore(policy, &saved, since).is_ok());
-        let words = saved[0].state.len();
-        saved[0].state[words - malformed] = word;
-        let refused = restore(policy, &saved, since).unwrap_err();
-        assert_eq!(refused, WordsError::Word { at: words - visible }, "{policy:?}");
+    let since = RestoreContext { now_ns: 5, elapsed_ns: 0 };
+    let read = |policy, state| restore(policy, &[Saved { policy, state }], since).map(|_| ());
+    for (policy, own, other) in cases {
+        assert_eq!(read(of(policy), own), Ok(()), "{policy}");
+        assert_eq!(read(of(policy), other), Err(SavedError::Malformed), "{policy}");
     }
+    let no_pieces = bytes(&(&[0_u8; 0][..], &[0_u8; 0][..], 0_u128, 0_u128));
+    assert_eq!(read(of("average"), no_pieces), Err(SavedError::Malformed));
 }
 
-/// Arbitrary words are a limit or refused, and a limit that they are makes decisions.
+/// Numbers that no constructor accepts are refused where they are read.
 #[test]
-fn any_words_are_a_limit_or_refused() {
+fn numbers_of_no_limit_are_refused() {
+    let texts = [
+        r#"{"SlidingLog":{"permits":1,"period_ns":9,"guard_ns":0,"resolution_ns":9}}"#,
+        r#"{"SlidingLog":{"permits":1,"period_ns":9,"guard_ns":0,"resolution_ns":10}}"#,
+        r#"{"SlidingLog":{"permits":1,"period_ns":9,"guard_ns":18446744073709551615,"resolution_ns":1}}"#,
+        r#"{"CommitLog":{"log":{"permits":4294967296,"period_ns":9,"guard_ns":0,"resolution_ns":1}}}"#,
+        r#"{"Gcra":{"rate":"Never","burst":0}}"#,
+        r#"{"WarmUp":{"rate":"Never","period_ns":9,"cold_factor":{"numerator":1,"denominator":2},"max_request":1}}"#,
+        r#"{"AdaptiveConcurrency":{"adaptation":{"bounds":{"floor":3,"first":2,"ceiling":4},"method":"Knee","seed":0}}}"#,
+        r#"{"AdaptiveRate":{"bounds":{"floor":3,"ceiling":2},"burst":1}}"#,
+        r#"{"SlowStart":{"policy":{"FixedWindow":{"permits":1,"windows":{"Even":{"period_ns":9,"anchor":"Epoch"}}}},"period_ns":9,"first":10}}"#,
+        r#"{"SlowStart":{"policy":{"Gcra":{"rate":"Never","burst":1}},"period_ns":9,"first":101}}"#,
+        r#"{"TwoTimeline":{"schedule":{"Ramp":["Never","Never",5]},"mode":"Strict","catch_up_ns":null}}"#,
+        r#"{"TwoTimeline":{"schedule":{"Constant":"Never"},"mode":{"Damped":{"shift":64}},"catch_up_ns":null}}"#,
+    ];
+    let read = |text: &str| serde_json::from_str::<AnyPolicy>(text);
+    assert!(read(texts[0]).is_ok());
+    for text in &texts[1..] {
+        let refused = read(text).expect_err(text).to_string();
+        assert!(!refused.contains("missing field") && !refused.contains("unknown"), "{refused}");
+    }
+    // A fraction is reduced, as by its constructor.
+    let text = r#"{"Gcra":{"rate":{"Paced":{"permits":4,"period_ns":8}},"burst":1}}"#;
+    assert_eq!(read(text).unwrap(), Gcra::spaced("1/2ns".parse().unwrap()).into());
+}
+
+/// Arbitrary data is a limit or refused, and a limit that it is makes decisions.
+#[test]
+fn any_data_is_a_limit_or_refused() {
     let (mut limits, mut refused) = (0, 0);
     for seed in 0..24_000 {
         let mut random = Rng::with_seed(seed);
         let mut now_ns = random.choice([0, 5 * S, u64::MAX - 10_000]).unwrap();
         let (limit, _) = used(seed % KINDS, &mut random, &mut now_ns);
-        let mut saved = limit.save(now_ns);
+        let mut bytes = postcard::to_allocvec(&limit.save(now_ns)[0]).unwrap();
         for _ in 0..random.u64(1..=3) {
-            let words = if random.u64(..3) == 0 {
-                &mut saved[0].numbers.words
-            } else {
-                &mut saved[0].state
-            };
-            if words.is_empty() {
-                continue;
-            }
-            let last = u64::try_from(words.len() - 1).unwrap();
-            let at = usize::try_from(random.u64(0..=last)).unwrap();
-            let strange = [0, 1, 2, 3, 255, 1 << 32, 1 << 63, u64::MAX - 1, u64::MAX];
-            words[at] = match random.u64(0..=2) {
-                0 => random.choice(&strange).copied().unwrap(),
-                1 => words[at] ^ (1 << random.u64(0..=63)),
-                _ => words[at].wrapping_add(random.u64(0..=4)).wrapping_sub(2),
+            let at = random.usize(..bytes.len());
+            bytes[at] = match random.u64(0..=2) {
+                0 => random.choice([0, 1, 2, 3, 127, 128, 254, 255]).unwrap(),
+                1 => bytes[at] ^ (1 << random.u8(0..=7)),
+                _ => bytes[at].wrapping_add(random.u8(0..=4)).wrapping_sub(2),
             };
         }
         let elapsed_ns = random.choice([0, 50, u64::MAX]).unwrap();
         let since =
             RestoreContext { now_ns: random.choice([0, now_ns, u64::MAX]).unwrap(), elapsed_ns };
         let next = policy(seed % KINDS, &mut random).0;
-        let policy = saved[0].numbers.policy().unwrap_or(next);
-        match restore(random.choice([next, policy]).unwrap(), &saved, since) {
+        let Ok(saved) = postcard::from_bytes::<Saved>(&bytes) else {
+            refused += 1;
+            continue;
+        };
+        let policy = random.choice([next, saved.policy]).unwrap();
+        match restore(policy, &[saved], since) {
             Ok(mut limit) => {
                 limits += 1;
                 for call in 0..20 {
