@@ -34,7 +34,7 @@ const VARIANTS: [&str; 10] = [
 const WITHOUT_ATOMICS: [&str; 2] = [
     "clippy --package rategate-core --target-dir target/without-atomics --all-targets -- -D warnings",
     "nextest run --package rategate-core --target-dir target/without-atomics --no-fail-fast \
-     --lib --test all -E kind(lib)|test(/^(all_of|ledger|refund)::/)",
+     --features serde --test all -E test(/^concurrent::/)",
 ];
 
 /// The packages whose examples end by themselves, and fail if what they show is wrong.

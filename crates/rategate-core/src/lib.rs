@@ -41,13 +41,9 @@
 //! # Targets
 //!
 //! The crate needs `alloc`, and nothing else of a system. Targets without 64-bit atomics, such as
-//! `thumbv7m-none-eabi`, lack the lock-free forms of [`concurrent`]; all else is the same.
+//! `thumbv7m-none-eabi`, have a lock in the place of the lock-free forms of [`concurrent`].
 
 #![no_std]
-#![cfg_attr(
-    not(all(target_has_atomic = "64", not(rategate_without_atomics))),
-    allow(dead_code, reason = "used by the lock-free forms only")
-)]
 #![cfg_attr(not(feature = "serde"), allow(dead_code, reason = "used where limits are saved"))]
 
 extern crate alloc;

@@ -11,29 +11,29 @@
 mod adaptive;
 mod adaptive_rate;
 mod adaptive_rate_clients;
-#[cfg(not(any(loom, rategate_without_atomics)))]
+#[cfg(not(loom))]
 mod all_of;
 mod backfill_pool;
-#[cfg(not(any(loom, rategate_without_atomics)))]
+#[cfg(not(loom))]
 mod batches;
 mod calendar;
 mod change;
-#[cfg(not(any(loom, rategate_without_atomics)))]
+#[cfg(not(loom))]
 mod charge;
 mod classes;
 mod commit_log;
 mod common;
 mod concurrency;
-#[cfg(not(any(loom, rategate_without_atomics)))]
+#[cfg(not(loom))]
 mod concurrent;
 mod credit;
-#[cfg(not(any(loom, rategate_without_atomics)))]
+#[cfg(not(loom))]
 mod evict;
 mod fair;
 mod fixed_window;
 mod gcra;
 mod guava;
-#[cfg(not(any(loom, rategate_without_atomics)))]
+#[cfg(not(loom))]
 mod holds;
 mod ledger;
 mod many_holds;

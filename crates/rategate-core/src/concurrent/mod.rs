@@ -51,9 +51,8 @@
 //!
 //! # Without 64-bit atomics
 //!
-//! A target without them, such as `thumbv7m-none-eabi`, has all policies, ledgers and queues, but
-//! no lock-free forms: [`Fast`] is always sealed there. The same holds for every target under
-//! `--cfg rategate_without_atomics`, with which the checks build this form.
+//! A target without them, such as `thumbv7m-none-eabi`, takes those of the crate `portable-atomic`,
+//! which has a lock for them. `--cfg rategate_without_atomics` does so on every target.
 //!
 //! ```
 //! use rategate_core::concurrent::LockFreeVerdict;
@@ -71,26 +70,15 @@
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 
-#[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 mod fast;
-#[cfg(not(all(target_has_atomic = "64", not(rategate_without_atomics))))]
-#[path = "locked.rs"]
-mod fast;
-#[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 mod gate;
-#[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 pub mod gcra;
 mod live;
-#[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 pub mod sliding_log;
-#[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 mod sync;
-#[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 pub mod two_timeline;
 mod verdict;
-#[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 pub mod window;
-#[cfg(all(target_has_atomic = "64", not(rategate_without_atomics)))]
 mod word;
 
 pub use self::fast::Fast;

@@ -1,9 +1,14 @@
 //! Atomic types, named only here: the core's, or under `--cfg loom` the model checker's.
 
+#[cfg(all(not(loom), target_has_atomic = "64", not(rategate_without_atomics)))]
+pub(super) use core::sync::atomic::AtomicU64;
 #[cfg(not(loom))]
-pub(super) use core::sync::atomic::{AtomicU64, Ordering, fence};
+pub(super) use core::sync::atomic::{Ordering, fence};
 #[cfg(loom)]
 pub(super) use loom::sync::atomic::{AtomicU64, Ordering, fence};
+
+#[cfg(all(not(loom), not(all(target_has_atomic = "64", not(rategate_without_atomics)))))]
+pub(super) use portable_atomic::AtomicU64;
 
 /// Keeps what one thread writes off the cache lines that other threads only read.
 ///

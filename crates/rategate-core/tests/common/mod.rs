@@ -2,7 +2,6 @@
 
 pub(crate) mod queued;
 #[cfg(not(loom))]
-#[cfg_attr(rategate_without_atomics, allow(dead_code, reason = "one file uses a part"))]
 pub(crate) mod with_lock_free;
 
 use std::borrow::Borrow;
