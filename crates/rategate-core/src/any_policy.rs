@@ -15,14 +15,12 @@ use crate::adaptive::{self, AdaptiveConcurrency, AdaptiveRate, RateState};
 use crate::backfill_pool::{self, BackfillPool};
 use crate::commit_log::{self, CommitLog};
 use crate::concurrency::{self, Concurrency};
-use crate::debt::{Charge, Charged};
 use crate::error::LimitError;
 use crate::fixed_window::{self, FixedWindow};
 use crate::gcra::{self, Gcra};
-use crate::policy::{Bucket, Ended, Held, Policy, Taken};
+use crate::policy::{Bucket, Correction, Held, Policy, Taken};
 #[cfg(feature = "serde")]
 use crate::portable::{self, Portable, RestoreContext, SavedError};
-use crate::refund::Refund;
 use crate::sliding_log::{self, SlidingLog};
 use crate::two_timeline::{self, TwoTimeline};
 use crate::verdict::{Opening, Refusal};
@@ -286,9 +284,10 @@ impl Member {
         }
     }
 
-    /// Books permits that have been used already. `None` where the state cannot hold such a debt.
-    pub fn charge(&mut self, charge: Charge) -> Option<Charged> {
-        of_member!(self, (policy, state) => policy.charge(state, charge))
+    /// Corrects what has been taken. Returns the number of permits by which it did, or that ended;
+    /// `None` where the policy knows no such correction.
+    pub fn correct(&mut self, correction: Correction) -> Option<u64> {
+        of_member!(self, (policy, state) => policy.correct(state, correction))
     }
 
     /// Returns by how many permits the limit is exceeded at `now_ns`.
@@ -305,19 +304,6 @@ impl Member {
         of_member!(self, (policy, state) => policy.busy_until_ns(state, grant))
     }
 
-    pub(crate) fn refund(&mut self, refund: Refund) -> u64 {
-        of_member!(self, (policy, state) => policy.refund(state, refund))
-    }
-
-    pub(crate) fn credit(&mut self, now_ns: u64, permits: u64) -> u64 {
-        of_member!(self, (policy, state) => policy.credit(state, now_ns, permits))
-    }
-
-    /// Adds permits from outside. Returns `true` if the policy takes any.
-    pub fn refill(&mut self, now_ns: u64, permits: u64) -> bool {
-        of_member!(self, (policy, state) => policy.refill(state, now_ns, permits))
-    }
-
     pub(crate) fn bucket(&self) -> Option<Bucket> {
         of_member!(self, (policy, state) => policy.bucket(state))
     }
@@ -332,10 +318,6 @@ impl Member {
 
     pub(crate) fn max_in_flight(&self, now_ns: u64) -> Option<u64> {
         of_member!(self, (policy, state) => policy.max_in_flight(state, now_ns))
-    }
-
-    pub(crate) fn end(&mut self, ended: Ended) -> bool {
-        of_member!(self, (policy, state) => policy.end(state, ended))
     }
 
     /// Appends the state at `now_ns`, and for how long no call starts after that.

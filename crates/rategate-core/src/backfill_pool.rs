@@ -20,7 +20,7 @@
 //!   a schedule promises instants.
 //! * **Carry.** The fraction `(ratio - 1) x` of a refill is carried into the next. Many small
 //!   refills therefore move as much as a large one while active permits are at `pool` or above.
-//! * **Two ways to fill.** Without a rate, only [`Policy::refill`] adds permits, and a denial names
+//! * **Two ways to fill.** Without a rate, only a [refill](BackfillPool::refill) adds permits, and a denial names
 //!   no wait. With a rate the pool starts with one permit and refills itself when permits are
 //!   taken, from the clock: no thread.
 //! * **Refund.** All of it comes back: into the active pool while that could not have been full
@@ -47,7 +47,7 @@
 use core::num::NonZeroU64;
 
 use crate::error::LimitError;
-use crate::policy::{Policy, Taken};
+use crate::policy::{Correction, Policy, Taken};
 #[cfg(feature = "serde")]
 use crate::portable::{Portable, SavedError, Shift};
 use crate::rate::{Kind, Rate};
@@ -140,6 +140,47 @@ impl BackfillPool {
     #[must_use]
     pub fn waiting(&self, state: &State) -> u64 {
         whole(state.waiting, state)
+    }
+
+    /// Adds permits from outside.
+    pub fn refill(&self, state: &mut State, now_ns: u64, permits: u64) {
+        *state = self.filled(state, now_ns);
+        let parts = u128::from(permits).saturating_mul(state.per_permit.into());
+        self.fill(state, parts);
+    }
+
+    /// Takes back all permits. Only what would have stayed active goes into the active pool: if
+    /// the pool may have been full without the grant, the permits would have overflowed, and they
+    /// wait now as they would have.
+    ///
+    /// Proof: let both pools together hold as much, and no more of it be active. That stays so
+    /// after every refill, since each makes `active` the least of three sums of these.
+    fn take_back(&self, state: &mut State, refund: Refund) -> u64 {
+        if self.rate == Some(Rate::NEVER) {
+            return 0;
+        }
+        *state = self.filled(state, refund.now_ns);
+        let parts = u128::from(refund.permits).saturating_mul(state.per_permit.into());
+        let available = self.whole_pool(state).saturating_sub(state.active);
+        let stayed = if self.was_never_full(refund) { parts.min(available) } else { 0 };
+        state.active = state.active.saturating_add(stayed);
+        state.waiting = state.waiting.saturating_add(parts.saturating_sub(stayed));
+        refund.permits
+    }
+
+    /// Credits the active pool as far as it has free capacity without its burst share. Permits
+    /// without a grant never go into the waiting pool.
+    fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
+        if matches!(self.rate.map(Rate::kind), Some(Kind::Never | Kind::Unlimited)) {
+            return 0;
+        }
+        *state = self.filled(state, now_ns);
+        let per_permit = u128::from(state.per_permit);
+        let available = self.whole_pool(state).saturating_sub(state.active);
+        let max = available.checked_div(per_permit).unwrap_or(0);
+        let back = permits.min(u64::try_from(max).unwrap_or(u64::MAX));
+        state.active = state.active.saturating_add(per_permit.saturating_mul(back.into()));
+        back
     }
 
     /// Returns the maximum of whole permits at one instant.
@@ -290,13 +331,6 @@ impl Policy for BackfillPool {
         state.waiting = state.waiting.saturating_add(spilled);
     }
 
-    fn refill(&self, state: &mut State, now_ns: u64, permits: u64) -> bool {
-        *state = self.filled(state, now_ns);
-        let parts = u128::from(permits).saturating_mul(state.per_permit.into());
-        self.fill(state, parts);
-        true
-    }
-
     /// Returns when the pool could be full at the soonest: once the rate has brought what is
     /// missing, if each refill brings all of its burst share. Without the grant it is not full
     /// before.
@@ -310,38 +344,16 @@ impl Policy for BackfillPool {
         grant.start_ns.saturating_add(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 
-    /// Takes back all permits. Only what would have stayed active goes into the active pool: if
-    /// the pool may have been full without the grant, the permits would have overflowed, and they
-    /// wait now as they would have.
-    ///
-    /// Proof: let both pools together hold as much, and no more of it be active. That stays so
-    /// after every refill, since each makes `active` the least of three sums of these.
-    fn refund(&self, state: &mut State, refund: Refund) -> u64 {
-        if self.rate == Some(Rate::NEVER) {
-            return 0;
+    fn correct(&self, state: &mut State, correction: Correction) -> Option<u64> {
+        match correction {
+            Correction::Back(refund) => Some(self.take_back(state, refund)),
+            Correction::Credit { now_ns, permits } => Some(self.credit(state, now_ns, permits)),
+            Correction::Refill { now_ns, permits } => {
+                self.refill(state, now_ns, permits);
+                Some(permits)
+            }
+            Correction::Charge(_) | Correction::End(_) => None,
         }
-        *state = self.filled(state, refund.now_ns);
-        let parts = u128::from(refund.permits).saturating_mul(state.per_permit.into());
-        let available = self.whole_pool(state).saturating_sub(state.active);
-        let stayed = if self.was_never_full(refund) { parts.min(available) } else { 0 };
-        state.active = state.active.saturating_add(stayed);
-        state.waiting = state.waiting.saturating_add(parts.saturating_sub(stayed));
-        refund.permits
-    }
-
-    /// Credits the active pool as far as it has free capacity without its burst share. Permits
-    /// without a grant never go into the waiting pool.
-    fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
-        if matches!(self.rate.map(Rate::kind), Some(Kind::Never | Kind::Unlimited)) {
-            return 0;
-        }
-        *state = self.filled(state, now_ns);
-        let per_permit = u128::from(state.per_permit);
-        let available = self.whole_pool(state).saturating_sub(state.active);
-        let max = available.checked_div(per_permit).unwrap_or(0);
-        let back = permits.min(u64::try_from(max).unwrap_or(u64::MAX));
-        state.active = state.active.saturating_add(per_permit.saturating_mul(back.into()));
-        back
     }
 }
 

@@ -58,7 +58,7 @@ use core::num::NonZeroU64;
 use core::time::Duration;
 
 use crate::error::{LimitError, or_panic};
-use crate::policy::{Ended, Ending, Policy, Taken};
+use crate::policy::{Correction, Ended, Ending, Policy, Taken};
 #[cfg(feature = "serde")]
 use crate::portable::{Portable, SavedError, Shift};
 use crate::sliding_log::{self, SlidingLog};
@@ -219,13 +219,13 @@ impl Policy for CommitLog {
 
     /// Commits slots, which cool from now on, or from the newest commit if a clock has gone back
     /// since: later is safe. Frees them if their operations had no effect.
-    fn end(&self, state: &mut State, ended: Ended) -> bool {
-        let permits = ended.permits.min(state.held);
+    fn correct(&self, state: &mut State, correction: Correction) -> Option<u64> {
+        let Ended { now_ns, permits, how } = correction.as_end(state.held)?;
         state.held = state.held.saturating_sub(permits);
-        if permits > 0 && ended.how != Ending::Aborted {
-            self.log.add(&mut state.cooling, ended.now_ns, permits);
+        if permits > 0 && how != Ending::Aborted {
+            self.log.add(&mut state.cooling, now_ns, permits);
         }
-        true
+        Some(permits)
     }
 }
 

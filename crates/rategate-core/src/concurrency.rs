@@ -35,7 +35,7 @@
 use core::num::NonZeroU64;
 
 use crate::error::{LimitError, or_panic};
-use crate::policy::{Ended, Policy, Taken};
+use crate::policy::{Correction, Ended, Policy, Taken};
 #[cfg(feature = "serde")]
 use crate::portable::{Portable, SavedError, Shift};
 use crate::verdict::{Opening, Refusal};
@@ -132,9 +132,10 @@ impl Policy for Concurrency {
         state.in_flight
     }
 
-    fn end(&self, state: &mut State, ended: Ended) -> bool {
-        state.in_flight = state.in_flight.saturating_sub(ended.permits);
-        true
+    fn correct(&self, state: &mut State, correction: Correction) -> Option<u64> {
+        let Ended { permits, .. } = correction.as_end(state.in_flight)?;
+        state.in_flight = state.in_flight.saturating_sub(permits);
+        Some(permits)
     }
 }
 

@@ -53,12 +53,11 @@ use core::num::NonZeroU64;
 use core::time::Duration;
 
 use crate::calendar::{Calendar, NEVER, Window};
-use crate::debt::{Charge, Charged, Debt};
+use crate::debt::{Charge, Debt};
 use crate::error::{LimitError, or_panic};
-use crate::policy::{Policy, Taken};
+use crate::policy::{Correction, Policy, Taken};
 #[cfg(feature = "serde")]
 use crate::portable::{Portable, SavedError, Shift};
-use crate::refund::Refund;
 use crate::span::checked;
 use crate::verdict::{Opening, Refusal, on_clock};
 use crate::window_debt::{self, Count};
@@ -317,6 +316,19 @@ impl FixedWindow {
         (state.start_ns, state.end_ns) = (start_ns.max(state.end_ns), end_ns);
     }
 
+    /// Returns how many permits a window may count with such debts. A bound on carried ones counts
+    /// by the length of this window: those of a calendar have others.
+    fn max_used(&self, now_ns: u64, debt: Debt) -> u64 {
+        let length_ns = match self.windows {
+            Windows::Even { period_ns, .. } => period_ns.get(),
+            Windows::Of(calendar) if debt.is_carried() => {
+                calendar.window(now_ns).length_ns().max(1)
+            }
+            Windows::Of(_) => 1,
+        };
+        window_debt::max_used(self.permits, debt, length_ns, MAX_CHARGED)
+    }
+
     const fn set_used(&self, state: &mut State, used: u64, is_carried: bool) {
         state.used = used;
         state.is_carried = is_carried && used > self.permits();
@@ -392,45 +404,35 @@ impl Policy for FixedWindow {
         self.permits().saturating_sub(self.used(state, now_ns))
     }
 
-    /// Takes permits back only while the grant's window lasts. A new grid may have counted them
-    /// in another.
-    fn refund(&self, state: &mut State, refund: Refund) -> u64 {
-        let is_current = state.contains(refund.start_ns) && state.contains(refund.now_ns);
-        if refund.returned.is_none() || !is_current {
-            return 0;
-        }
-        let permits = refund.permits.min(state.used);
-        self.set_used(state, state.used.saturating_sub(permits), state.is_carried);
-        permits
-    }
-
-    /// Lowers the window's count, at most to zero.
-    fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
-        let back = permits.min(self.used(state, now_ns));
-        if back > 0 {
-            self.count(state, now_ns, 0, Debt::FORGOTTEN);
-            self.set_used(state, state.used.saturating_sub(back), state.is_carried);
-        }
-        back
-    }
-
-    /// Books a charge. A bound on carried debts counts by the length of this window: those of a
-    /// calendar have others.
-    fn charge(&self, state: &mut State, charge: Charge) -> Option<Charged> {
-        let Charge { now_ns, permits, debt } = charge;
-        let length_ns = match self.windows {
-            Windows::Even { period_ns, .. } => period_ns.get(),
-            Windows::Of(calendar) if debt.is_carried() => {
-                calendar.window(now_ns).length_ns().max(1)
+    fn correct(&self, state: &mut State, correction: Correction) -> Option<u64> {
+        let moved = match correction {
+            // Only while the grant's window lasts. A new grid may have counted them in another.
+            Correction::Back(refund) => {
+                let is_current = state.contains(refund.start_ns) && state.contains(refund.now_ns);
+                let is_known = refund.returned.is_some() && is_current;
+                let back = if is_known { refund.permits.min(state.used) } else { 0 };
+                self.set_used(state, state.used.saturating_sub(back), state.is_carried);
+                back
             }
-            Windows::Of(_) => 1,
+            Correction::Credit { now_ns, permits } => {
+                let back = permits.min(self.used(state, now_ns));
+                if back > 0 {
+                    self.count(state, now_ns, 0, Debt::FORGOTTEN);
+                    self.set_used(state, state.used.saturating_sub(back), state.is_carried);
+                }
+                back
+            }
+            Correction::Charge(Charge { now_ns, permits, debt }) => {
+                let max_used = self.max_used(now_ns, debt);
+                let booked = permits.min(max_used.saturating_sub(self.used(state, now_ns)));
+                if booked > 0 {
+                    self.count(state, now_ns, booked, debt);
+                }
+                booked
+            }
+            Correction::End(_) | Correction::Refill { .. } => return None,
         };
-        let max_used = window_debt::max_used(self.permits, debt, length_ns, MAX_CHARGED);
-        let booked = permits.min(max_used.saturating_sub(self.used(state, now_ns)));
-        if booked > 0 {
-            self.count(state, now_ns, booked, debt);
-        }
-        Some(Charged::of(permits, booked, self.debt(state, now_ns)))
+        Some(moved)
     }
 
     fn debt(&self, state: &State, now_ns: u64) -> u64 {

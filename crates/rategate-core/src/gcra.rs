@@ -49,10 +49,10 @@
 
 use core::num::NonZeroU64;
 
-use crate::debt::{Charge, Charged};
+use crate::debt::Charge;
 use crate::error::{LimitError, or_panic};
 use crate::exact::{Exact, Pace};
-use crate::policy::{Bucket, Policy, Taken};
+use crate::policy::{Bucket, Correction, Policy, Taken};
 #[cfg(feature = "serde")]
 use crate::portable::{Portable, SavedError, Shift};
 use crate::rate::{Kind, Rate};
@@ -217,6 +217,55 @@ impl Gcra {
     }
 }
 
+impl Gcra {
+    fn take_back(&self, state: &mut State, refund: Refund) -> u64 {
+        let pace = match self.rate.kind() {
+            Kind::Paced(pace) => pace,
+            Kind::Unlimited => return refund.permits,
+            Kind::Never => return 0,
+        };
+        let found = Exact::at(refund.busy_until_ns.into());
+        let behind = pace.add(found, pace.time_of(refund.granted));
+        let permits = refund.permits_behind(pace, state.tat, behind);
+        state.tat = pace.sub(state.tat, pace.time_of(permits));
+        permits
+    }
+
+    /// Fills the bucket, at most until it is full. At the rate never the debt stands still, and
+    /// only credits reduce it.
+    fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
+        if self.rate == Rate::UNLIMITED {
+            return 0;
+        }
+        let (pace, now) = (state.pace, Exact::at(state.frozen_at_ns.unwrap_or(now_ns).into()));
+        let debt = pace.sub(state.tat, now);
+        let missing = u64::try_from(pace.permits_begun_in(debt)).unwrap_or(u64::MAX);
+        let back = permits.min(missing);
+        if back > 0 {
+            state.tat = pace.add(now, pace.sub(debt, pace.time_of(back)));
+        }
+        back
+    }
+
+    /// Moves the TAT on. It stays within the longest debt, which is 584 years without a bound.
+    fn charge(&self, state: &mut State, charge: Charge) -> u64 {
+        let Charge { now_ns, permits, debt } = charge;
+        if self.rate == Rate::UNLIMITED {
+            return permits;
+        }
+        let (pace, now) = (state.pace, Exact::at(state.frozen_at_ns.unwrap_or(now_ns).into()));
+        let tat = state.tat.max(now);
+        let last = pace.add(now, pace.time_of(self.burst.get()));
+        let last = pace.add(last, Exact::at(debt.max_ns().into()));
+        let room = u64::try_from(pace.permits_in(pace.sub(last, tat))).unwrap_or(u64::MAX);
+        let booked = permits.min(room);
+        if booked > 0 {
+            state.tat = pace.add(tat, pace.time_of(booked));
+        }
+        booked
+    }
+}
+
 impl Policy for Gcra {
     type State = State;
 
@@ -286,17 +335,13 @@ impl Policy for Gcra {
         if state.goes_on_for(grant) { tat_ns } else { tat_ns.max(grant.start_ns) }
     }
 
-    fn refund(&self, state: &mut State, refund: Refund) -> u64 {
-        let pace = match self.rate.kind() {
-            Kind::Paced(pace) => pace,
-            Kind::Unlimited => return refund.permits,
-            Kind::Never => return 0,
-        };
-        let found = Exact::at(refund.busy_until_ns.into());
-        let behind = pace.add(found, pace.time_of(refund.granted));
-        let permits = refund.permits_behind(pace, state.tat, behind);
-        state.tat = pace.sub(state.tat, pace.time_of(permits));
-        permits
+    fn correct(&self, state: &mut State, correction: Correction) -> Option<u64> {
+        match correction {
+            Correction::Back(refund) => Some(self.take_back(state, refund)),
+            Correction::Credit { now_ns, permits } => Some(self.credit(state, now_ns, permits)),
+            Correction::Charge(charge) => Some(self.charge(state, charge)),
+            Correction::End(_) | Correction::Refill { .. } => None,
+        }
     }
 
     fn is_bucket(&self) -> bool {
@@ -312,40 +357,6 @@ impl Policy for Gcra {
 
     fn set_bucket(&self, state: &mut State, bucket: Bucket) {
         state.tat = bucket.tat;
-    }
-
-    /// Fills the bucket, at most until it is full. At the rate never the debt stands still, and
-    /// only credits reduce it.
-    fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
-        if self.rate == Rate::UNLIMITED {
-            return 0;
-        }
-        let (pace, now) = (state.pace, Exact::at(state.frozen_at_ns.unwrap_or(now_ns).into()));
-        let debt = pace.sub(state.tat, now);
-        let missing = u64::try_from(pace.permits_begun_in(debt)).unwrap_or(u64::MAX);
-        let back = permits.min(missing);
-        if back > 0 {
-            state.tat = pace.add(now, pace.sub(debt, pace.time_of(back)));
-        }
-        back
-    }
-
-    /// Moves the TAT on. It stays within the longest debt, which is 584 years without a bound.
-    fn charge(&self, state: &mut State, charge: Charge) -> Option<Charged> {
-        let Charge { now_ns, permits, debt } = charge;
-        if self.rate == Rate::UNLIMITED {
-            return Some(Charged::of(permits, permits, 0));
-        }
-        let (pace, now) = (state.pace, Exact::at(state.frozen_at_ns.unwrap_or(now_ns).into()));
-        let tat = state.tat.max(now);
-        let last = pace.add(now, pace.time_of(self.burst.get()));
-        let last = pace.add(last, Exact::at(debt.max_ns().into()));
-        let room = u64::try_from(pace.permits_in(pace.sub(last, tat))).unwrap_or(u64::MAX);
-        let booked = permits.min(room);
-        if booked > 0 {
-            state.tat = pace.add(tat, pace.time_of(booked));
-        }
-        Some(Charged::of(permits, booked, self.debt(state, now_ns)))
     }
 
     fn debt(&self, state: &State, now_ns: u64) -> u64 {

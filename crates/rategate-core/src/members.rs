@@ -6,7 +6,7 @@ use core::num::NonZeroU64;
 
 use crate::all_of::AllOf;
 use crate::any_policy::{AnyPolicy, Member};
-use crate::policy::{Ended, Held, Taken};
+use crate::policy::{Correction, Held, Taken};
 use crate::verdict::{Opening, Refusal};
 
 /// One limit or several, each with its state. Without any, everything passes.
@@ -201,14 +201,10 @@ impl Members {
         }
     }
 
-    pub(crate) fn end(&mut self, ended: Ended) -> bool {
+    /// Corrects each limit that knows such a correction. Returns `true` if any does.
+    pub(crate) fn correct(&mut self, correction: Correction) -> bool {
         let members = self.as_mut_slice().iter_mut();
-        members.fold(false, |counts, member| member.end(ended) | counts)
-    }
-
-    pub(crate) fn refill(&mut self, now_ns: u64, permits: u64) -> bool {
-        let members = self.as_mut_slice().iter_mut();
-        members.fold(false, |taken, member| member.refill(now_ns, permits) | taken)
+        members.fold(false, |any, member| member.correct(correction).is_some() | any)
     }
 }
 

@@ -8,7 +8,7 @@
 use core::fmt::Debug;
 use core::num::NonZeroU64;
 
-use crate::debt::{Charge, Charged};
+use crate::debt::Charge;
 use crate::exact::{Exact, Pace};
 use crate::outcome::Outcome;
 use crate::refund::Refund;
@@ -111,28 +111,21 @@ pub trait Policy: Clone + Debug + PartialEq {
         0
     }
 
-    /// Adds permits from outside. Returns `true` if the policy takes any.
-    fn refill(&self, _state: &mut Self::State, _now_ns: u64, _permits: u64) -> bool {
-        false
+    /// Corrects what has been taken. Returns the number of permits by which it did, or that ended.
+    ///
+    /// `None` where the policy knows no such correction. A charge is kept as promises of later
+    /// starts then, and of all others nothing changes.
+    fn correct(&self, _state: &mut Self::State, _correction: Correction) -> Option<u64> {
+        None
     }
 
     /// Returns until when the limit could not be at rest if `grant`, which comes next, were not
     /// taken and nothing came back.
     ///
-    /// A [`refund`](Self::refund) is judged by this instant. An earlier one is always true as
+    /// A [`Back`](Correction::Back) is judged by this instant. An earlier one is always true as
     /// well; a later one is allowed where the policy does not need to know.
     fn busy_until_ns(&self, _state: &Self::State, _grant: Taken) -> u64 {
         u64::MAX
-    }
-
-    /// Takes back permits of a started grant, as many as leave the state at least as full as if
-    /// they had never been taken. Returns how many. A refund of that many permits or fewer would
-    /// have taken back all of them.
-    ///
-    /// By default a limit on operations in flight [credits](Self::credit) them, as a grant has
-    /// moved nothing else there, and others take nothing back.
-    fn refund(&self, state: &mut Self::State, refund: Refund) -> u64 {
-        if self.counts_in_flight() { self.credit(state, refund.now_ns, refund.permits) } else { 0 }
     }
 
     /// Returns `true` if the policy is a token bucket, at whatever rate.
@@ -143,38 +136,13 @@ pub trait Policy: Clone + Debug + PartialEq {
     /// Returns the state as a token bucket, if it is one that earns something.
     ///
     /// Permits that are [held](crate::holds) come back to it exactly, by
-    /// [`set_bucket`](Self::set_bucket); to all others by a [refund](Self::refund).
+    /// [`set_bucket`](Self::set_bucket); to all others by a [`Back`](Correction::Back).
     fn bucket(&self, _state: &Self::State) -> Option<Bucket> {
         None
     }
 
     /// Moves a bucket back, where [`bucket`](Self::bucket) returns one.
     fn set_bucket(&self, _state: &mut Self::State, _bucket: Bucket) {}
-
-    /// Takes back permits for which there is no grant, up to a full limit, and returns how many
-    /// came back at `now_ns`. In a bucket the last of them may fit only in part.
-    ///
-    /// The caller vouches for them: in any window as many more permits pass as come back in it,
-    /// and no more.
-    ///
-    /// A log drops its newest permits first: every window that ends after them includes this
-    /// instant too. By default operations in flight are aborted: do not end them as well.
-    fn credit(&self, state: &mut Self::State, now_ns: u64, permits: u64) -> u64 {
-        let permits = permits.min(self.in_flight(state));
-        if permits > 0 {
-            self.end(state, Ended { now_ns, permits, how: Ending::Aborted });
-        }
-        permits
-    }
-
-    /// Books permits that have been used already, whether they fit or not; see
-    /// [`debt`](crate::debt).
-    ///
-    /// Returns `None` where the state cannot hold such a debt. Its owner then keeps it as promises
-    /// of later starts.
-    fn charge(&self, _state: &mut Self::State, _charge: Charge) -> Option<Charged> {
-        None
-    }
 
     /// Returns by how many permits the state exceeds the limit at `now_ns`.
     fn debt(&self, _state: &Self::State, _now_ns: u64) -> u64 {
@@ -188,7 +156,7 @@ pub trait Policy: Clone + Debug + PartialEq {
     }
 
     /// Returns `true` if the policy counts operations [in flight](Self::in_flight), so that their
-    /// [end](Self::end) changes something. It needs these two then.
+    /// [end](Correction::End) changes something.
     fn counts_in_flight(&self) -> bool {
         false
     }
@@ -207,12 +175,6 @@ pub trait Policy: Clone + Debug + PartialEq {
     fn follows_outcomes(&self) -> bool {
         false
     }
-
-    /// Records that operations have ended. Returns `true` if the policy counts operations in
-    /// flight, or follows this end. More permits than are in flight count as those in flight.
-    fn end(&self, _state: &mut Self::State, _ended: Ended) -> bool {
-        false
-    }
 }
 
 /// A token bucket: the instant by which everything taken will have been earned, and the pace.
@@ -229,6 +191,78 @@ pub struct Held {
     pub from_ns: u64,
     /// The number of permits.
     pub permits: NonZeroU64,
+}
+
+/// A correction of what has been taken from a limit: less of it, or more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Correction {
+    /// Permits of a started grant come back that had no effect: as many as leave the limit at least
+    /// as full as if they had never been taken. A correction of that many permits or fewer would
+    /// have taken back all of them.
+    Back(Refund),
+    /// Permits come back for which there is no grant, up to a full limit. In a bucket the last of
+    /// them may fit only in part.
+    ///
+    /// The caller vouches for them: in any window as many more permits pass as come back in it, and
+    /// no more. A log drops its newest permits first: every window that ends after them includes
+    /// this instant too. Operations in flight are aborted: do not end them as well.
+    Credit {
+        /// The instant.
+        now_ns: u64,
+        /// The number of permits.
+        permits: u64,
+    },
+    /// Permits have been used already, whether they fit or not; see [`debt`](crate::debt).
+    Charge(Charge),
+    /// Operations have ended. More permits than are in flight count as those in flight.
+    End(Ended),
+    /// Permits come from outside, as into a [pool](crate::backfill_pool).
+    Refill {
+        /// The instant.
+        now_ns: u64,
+        /// The number of permits.
+        permits: u64,
+    },
+}
+
+impl Correction {
+    /// Returns the instant of the correction.
+    pub(crate) const fn now_ns(&self) -> u64 {
+        match *self {
+            Self::Back(Refund { now_ns, .. })
+            | Self::Credit { now_ns, .. }
+            | Self::Charge(Charge { now_ns, .. })
+            | Self::End(Ended { now_ns, .. })
+            | Self::Refill { now_ns, .. } => now_ns,
+        }
+    }
+
+    /// Returns the correction by another clock, which shows `clock` of an instant.
+    pub(crate) fn by(self, clock: impl Fn(u64) -> u64) -> Self {
+        let now_ns = clock(self.now_ns());
+        match self {
+            Self::Back(back) => {
+                Self::Back(Refund { now_ns, start_ns: clock(back.start_ns), ..back })
+            }
+            Self::Credit { permits, .. } => Self::Credit { now_ns, permits },
+            Self::Charge(charge) => Self::Charge(Charge { now_ns, ..charge }),
+            Self::End(ended) => Self::End(Ended { now_ns, ..ended }),
+            Self::Refill { permits, .. } => Self::Refill { now_ns, permits },
+        }
+    }
+
+    /// Returns the end of operations that it is to a limit on those in flight: what comes back had
+    /// no effect.
+    pub(crate) fn as_end(self, in_flight: u64) -> Option<Ended> {
+        let (permits, how) = match self {
+            Self::Back(Refund { permits, .. }) | Self::Credit { permits, .. } => {
+                (permits, Ending::Aborted)
+            }
+            Self::End(Ended { permits, how, .. }) => (permits, how),
+            Self::Charge(_) | Self::Refill { .. } => return None,
+        };
+        Some(Ended { now_ns: self.now_ns(), permits: permits.min(in_flight), how })
+    }
 }
 
 /// Operations that have ended.

@@ -69,12 +69,11 @@ use core::time::Duration;
 
 use self::state::Cell;
 pub use self::state::State;
-use crate::debt::{Charge, Charged};
+use crate::debt::Charge;
 use crate::error::{LimitError, or_panic};
-use crate::policy::{Policy, Taken};
+use crate::policy::{Correction, Policy, Taken};
 #[cfg(feature = "serde")]
 use crate::portable::{Portable, SavedError, Shift};
-use crate::refund::Refund;
 use crate::span::checked;
 use crate::span::exact_ns;
 use crate::verdict::{Opening, Refusal, on_clock};
@@ -331,41 +330,36 @@ impl Policy for SlidingLog {
         self.permits.get().saturating_sub(self.held(state, now_ns))
     }
 
-    /// Removes the permits from the log, exactly, if they are still in it.
-    fn refund(&self, state: &mut State, refund: Refund) -> u64 {
-        // An earlier grid may have counted them as granted at another instant.
-        if refund.returned.is_none() && self.resolution_ns.get() > 1 {
-            return 0;
+    fn correct(&self, state: &mut State, correction: Correction) -> Option<u64> {
+        match correction {
+            // Exactly, if they are still in it. An earlier grid may have counted them as granted at
+            // another instant.
+            Correction::Back(refund) => {
+                let tick = self.tick_of(refund.start_ns);
+                let is_known = refund.returned.is_some() || self.resolution_ns.get() == 1;
+                let is_in = is_known && self.release_ns(tick) > refund.now_ns.into();
+                Some(if is_in { state.take_back(tick, refund.permits) } else { 0 })
+            }
+            // The newest permits.
+            Correction::Credit { now_ns, permits } => {
+                self.expire_before(state, now_ns);
+                let mut left = permits;
+                while left > 0 && state.permits() > 0 {
+                    left = left.saturating_sub(state.take_back(state.newest(), left));
+                }
+                Some(permits.saturating_sub(left))
+            }
+            Correction::Charge(Charge { now_ns, permits, debt }) if !debt.is_carried() => {
+                self.expire_before(state, now_ns);
+                let booked = permits.min(MAX_CHARGED.saturating_sub(state.permits()));
+                if booked > 0 {
+                    // A restored log may contain promises of later starts.
+                    state.push(Cell { tick: self.tick_of(now_ns), permits: booked });
+                }
+                Some(booked)
+            }
+            _ => None,
         }
-        let tick = self.tick_of(refund.start_ns);
-        if self.release_ns(tick) <= refund.now_ns.into() {
-            return 0;
-        }
-        state.take_back(tick, refund.permits)
-    }
-
-    /// Removes the newest permits from the log.
-    fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
-        self.expire_before(state, now_ns);
-        let mut left = permits;
-        while left > 0 && state.permits() > 0 {
-            left = left.saturating_sub(state.take_back(state.newest(), left));
-        }
-        permits.saturating_sub(left)
-    }
-
-    fn charge(&self, state: &mut State, charge: Charge) -> Option<Charged> {
-        let Charge { now_ns, permits, debt } = charge;
-        if debt.is_carried() {
-            return None;
-        }
-        self.expire_before(state, now_ns);
-        let booked = permits.min(MAX_CHARGED.saturating_sub(state.permits()));
-        if booked > 0 {
-            // A restored log may contain promises of later starts.
-            state.push(Cell { tick: self.tick_of(now_ns), permits: booked });
-        }
-        Some(Charged::of(permits, booked, self.debt(state, now_ns)))
     }
 
     fn debt(&self, state: &State, now_ns: u64) -> u64 {

@@ -68,7 +68,7 @@ use core::time::Duration;
 
 pub use self::compensation::DampingShift;
 use crate::exact::{Exact, Pace};
-use crate::policy::{Policy, Taken};
+use crate::policy::{Correction, Policy, Taken};
 #[cfg(feature = "serde")]
 use crate::portable::{Portable, SavedError, Shift};
 use crate::rate::{Kind, Rate};
@@ -415,6 +415,40 @@ impl TwoTimeline {
     }
 }
 
+impl TwoTimeline {
+    /// Returns how many operations of a grant can come back to the schedule.
+    fn permits_back(&self, state: &State, refund: Refund) -> u64 {
+        if self.schedule == Schedule::constant(Rate::UNLIMITED) {
+            return refund.permits;
+        }
+        let Some(pace) = self.constant_pace().filter(|_| refund.returned.is_some()) else {
+            return 0;
+        };
+        let tracks = (state.ideal.next_at(pace), state.dispatch.next_at(pace));
+        let (Some(_), Some(next)) = tracks else { return 0 };
+        match (self.patience_ns(), refund.busy_until_ns) {
+            (None, _) => refund.permits,
+            (_, 0) => 0,
+            (Some(patience_ns), busy_until_ns) => {
+                let taken = pace.time_of(refund.granted);
+                let behind = pace.add(Exact::at(busy_until_ns.into()), taken);
+                let at = pace.add(next, Exact::at(patience_ns.into()));
+                refund.permits_behind(pace, at, behind)
+            }
+        }
+    }
+
+    /// Returns how many operations can be caught up on, at a rate that has not changed since they
+    /// were taken.
+    fn most_back(&self, state: &State, now_ns: u64) -> u64 {
+        let Some(pace) = self.constant_pace() else { return 0 };
+        let from_ns =
+            self.patience_ns().map_or(0, |patience_ns| now_ns.saturating_sub(patience_ns));
+        let dispatch = state.dispatch.max_retreat(pace, from_ns.into());
+        dispatch.min(state.ideal.max_retreat(pace, 0))
+    }
+}
+
 impl Policy for TwoTimeline {
     type State = State;
 
@@ -526,43 +560,19 @@ impl Policy for TwoTimeline {
         u64::try_from(next_ns).unwrap_or(u64::MAX).saturating_add(patience_ns)
     }
 
-    /// Returns the operations to the schedule. Where steps are spaced, the next one still keeps
-    /// its distance from the last start.
-    fn refund(&self, state: &mut State, refund: Refund) -> u64 {
-        if self.schedule == Schedule::constant(Rate::UNLIMITED) {
-            return refund.permits;
+    /// Returns operations to the schedule. Where steps are spaced, the next one still keeps its
+    /// distance from the last start.
+    fn correct(&self, state: &mut State, correction: Correction) -> Option<u64> {
+        let back = match correction {
+            Correction::Back(refund) => self.permits_back(state, refund),
+            Correction::Credit { now_ns, permits } => permits.min(self.most_back(state, now_ns)),
+            _ => return None,
+        };
+        if self.constant_pace().is_some() {
+            state.ideal.retreat(back);
+            state.dispatch.retreat(back);
         }
-        let Some(pace) = self.constant_pace().filter(|_| refund.returned.is_some()) else {
-            return 0;
-        };
-        let tracks = (state.ideal.next_at(pace), state.dispatch.next_at(pace));
-        let (Some(_), Some(next)) = tracks else { return 0 };
-        let permits = match (self.patience_ns(), refund.busy_until_ns) {
-            (None, _) => refund.permits,
-            (_, 0) => 0,
-            (Some(patience_ns), busy_until_ns) => {
-                let taken = pace.time_of(refund.granted);
-                let behind = pace.add(Exact::at(busy_until_ns.into()), taken);
-                let at = pace.add(next, Exact::at(patience_ns.into()));
-                refund.permits_behind(pace, at, behind)
-            }
-        };
-        state.ideal.retreat(permits);
-        state.dispatch.retreat(permits);
-        permits
-    }
-
-    /// Takes back as many as can be caught up on, at a rate that has not changed since they were
-    /// taken. Where steps are spaced, the next one still keeps its distance from the last start.
-    fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
-        let Some(pace) = self.constant_pace() else { return 0 };
-        let from_ns =
-            self.patience_ns().map_or(0, |patience_ns| now_ns.saturating_sub(patience_ns));
-        let dispatch = state.dispatch.max_retreat(pace, from_ns.into());
-        let back = permits.min(dispatch).min(state.ideal.max_retreat(pace, 0));
-        state.ideal.retreat(back);
-        state.dispatch.retreat(back);
-        back
+        Some(back)
     }
 
     fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {

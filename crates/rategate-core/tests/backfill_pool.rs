@@ -33,15 +33,15 @@ fn take_up_to(limit: &mut Ledger, permits: u64) -> u64 {
 #[test]
 fn the_worked_example() {
     let (pool, mut state) = by_hand(1_000, "1.25");
-    assert!(pool.refill(&mut state, 0, 500));
+    pool.refill(&mut state, 0, 500);
     assert_eq!(both(&pool, &state), (500, 0));
-    let _ = pool.refill(&mut state, 0, 500);
+    pool.refill(&mut state, 0, 500);
     assert_eq!(both(&pool, &state), (1_000, 0));
-    let _ = pool.refill(&mut state, 0, 500);
+    pool.refill(&mut state, 0, 500);
     assert_eq!(both(&pool, &state), (1_125, 375));
-    let _ = pool.refill(&mut state, 0, 500);
+    pool.refill(&mut state, 0, 500);
     assert_eq!(both(&pool, &state), (1_250, 750));
-    let _ = pool.refill(&mut state, 0, 500);
+    pool.refill(&mut state, 0, 500);
     assert_eq!(both(&pool, &state), (1_250, 1_250));
 }
 
@@ -50,9 +50,9 @@ fn the_worked_example() {
 #[test]
 fn two_half_refills_bring_the_whole_burst() {
     let (pool, mut state) = by_hand(1_000, "1.25");
-    let _ = pool.refill(&mut state, 0, 1_000);
-    let _ = pool.refill(&mut state, 0, 500);
-    let _ = pool.refill(&mut state, 0, 500);
+    pool.refill(&mut state, 0, 1_000);
+    pool.refill(&mut state, 0, 500);
+    pool.refill(&mut state, 0, 500);
     assert_eq!(both(&pool, &state), (1_250, 750));
 }
 
@@ -61,7 +61,7 @@ fn two_half_refills_bring_the_whole_burst() {
 fn no_backlog_no_burst() {
     let (pool, mut state) = by_hand(1_000, "1.5");
     for _ in 0..10 {
-        let _ = pool.refill(&mut state, 0, 100);
+        pool.refill(&mut state, 0, 100);
     }
     assert_eq!(both(&pool, &state), (1_000, 0));
 }
@@ -74,11 +74,11 @@ fn ten_tenths_are_one_whole() {
         let (pool, mut whole) = by_hand(1_000, "1.1");
         let mut pieces = whole;
         for state in [&mut whole, &mut pieces] {
-            let _ = pool.refill(state, 0, 1_000);
+            pool.refill(state, 0, 1_000);
         }
-        let _ = pool.refill(&mut whole, 0, 1_000);
+        pool.refill(&mut whole, 0, 1_000);
         for _ in 0..parts {
-            let _ = pool.refill(&mut pieces, 0, size);
+            pool.refill(&mut pieces, 0, size);
         }
         assert_eq!(both(&pool, &whole), (1_100, 900));
         assert_eq!(both(&pool, &pieces), both(&pool, &whole), "{parts} of {size}");

@@ -12,7 +12,7 @@ use rategate_core::debt::{Charge, Debt};
 use rategate_core::error::{ExceedsCapacity, LimitError};
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::ledger::Ledger;
-use rategate_core::policy::Taken;
+use rategate_core::policy::{Correction, Taken};
 use rategate_core::saved::{RestoreContext, Saved, restore};
 use rategate_core::verdict::Verdict;
 
@@ -313,17 +313,20 @@ fn what_does_not_fit_is_not_packed() {
     let used_at = |now_ns| {
         let mut limit = Member::fresh(policy, now_ns);
         let charge = Charge { now_ns, permits: 7, debt: Debt::FORGOTTEN };
-        limit.charge(charge).map(|_| limit).unwrap()
+        limit.correct(Correction::Charge(charge)).map(|_| limit).unwrap()
     };
     assert!(used_at(3).pack(3).is_some());
     let mut limit = used_at(3);
     let within = Charge { now_ns: 3, permits: 7, debt: Debt::CARRIED };
-    assert!(limit.charge(within).is_some() && limit.pack(3).is_some(), "no window pays for it");
+    assert!(
+        limit.correct(Correction::Charge(within)).is_some() && limit.pack(3).is_some(),
+        "no window pays for it"
+    );
     assert_eq!(used_at(11 * S).pack(11 * S), None, "between two seconds");
     assert_eq!(used_at(21 * S).pack(21 * S), None, "too far ahead");
     let mut limit = used_at(3);
     let charge = Charge { now_ns: 3, permits: 1 << 27, debt: Debt::CARRIED };
-    assert!(limit.charge(charge).is_some());
+    assert!(limit.correct(Correction::Charge(charge)).is_some());
     assert_eq!(limit.pack(3), None, "later windows pay");
     let mut limit = used_at(3);
     limit.change(quota(1 << 27, grid("days", vec![0, 5 * S])).into(), 3);

@@ -9,7 +9,7 @@ use rategate_core::commit_log::{CommitLog, MAX_PERMITS, State};
 use rategate_core::concurrency::Concurrency;
 use rategate_core::error::{ExceedsCapacity, LimitError};
 use rategate_core::ledger::Ledger;
-use rategate_core::policy::{Ended, Ending, Policy, Taken};
+use rategate_core::policy::{Correction, Ended, Ending, Policy, Taken};
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::{Ticket, Verdict};
 use rategate_testkit::oracle::Grants;
@@ -491,8 +491,10 @@ fn a_bad_clock_gains_nothing() {
     let mut state = limit.fresh(0);
     let permits = NonZeroU64::new(3).unwrap();
     limit.take(&mut state, Taken { from_ns: 50, start_ns: 50, permits });
-    limit.end(&mut state, Ended { now_ns: 60, permits: 1, how: Ending::Released });
-    limit.end(&mut state, Ended { now_ns: 55, permits: 1, how: Ending::Released });
+    for now_ns in [60, 55] {
+        let ended = Ended { now_ns, permits: 1, how: Ending::Released };
+        assert_eq!(limit.correct(&mut state, Correction::End(ended)), Some(1));
+    }
     assert_eq!((limit.remaining(&state, 159), limit.remaining(&state, 160)), (0, 2));
 
     let begin_ns = 18_446_744_073 * S;

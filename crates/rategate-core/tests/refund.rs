@@ -16,7 +16,7 @@ use rategate_core::concurrency::Concurrency;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::policy::Taken;
+use rategate_core::policy::{Correction, Taken};
 use rategate_core::ratio::Ratio;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::DampingShift;
@@ -56,7 +56,7 @@ fn without(first: AnyPolicy, origin_ns: u64, story: &[Event], now_ns: u64) -> Me
             }
             What::Change(new) => limit.change(new, at_ns),
             What::Refill(permits) => {
-                limit.refill(at_ns, permits);
+                limit.correct(Correction::Refill { now_ns: at_ns, permits });
             }
         }
     }

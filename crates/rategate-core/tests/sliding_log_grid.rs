@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::common::{MS, S, granted, part, retry, start};
 use fastrand::Rng;
-use rategate_core::debt::{Charge, Charged, Debt};
+use rategate_core::debt::{Charge, Debt};
 use rategate_core::error::{ExceedsCapacity, LimitError};
 use rategate_core::ledger::Ledger;
-use rategate_core::policy::{Policy, Taken};
+use rategate_core::policy::{Correction, Policy, Taken};
 use rategate_core::refund::Refund;
 use rategate_core::sliding_log::{COMPACT_PARTS, MAX_CHARGED, MAX_PERMITS, SlidingLog, State};
 use rategate_core::verdict::{Opening, Refusal, Verdict};
@@ -61,6 +61,33 @@ fn total(list: &List) -> u64 {
     list.iter().map(|(_, permits)| permits).sum()
 }
 
+impl Plain {
+    fn refund(&self, list: &mut List, refund: Refund) -> u64 {
+        if refund.returned.is_none() && self.0.grid_ns > 1 {
+            return 0;
+        }
+        let (counted_ns, mut left) = (self.counted_ns(refund.start_ns), refund.permits);
+        if self.release_ns(counted_ns) <= refund.now_ns.into() {
+            return 0;
+        }
+        for entry in list.iter_mut().filter(|entry| entry.0 == counted_ns) {
+            let taken = left.min(entry.1);
+            (entry.1, left) = (entry.1 - taken, left - taken);
+        }
+        list.retain(|(_, permits)| *permits > 0);
+        refund.permits - left
+    }
+
+    fn charge(&self, list: &mut List, charge: Charge) -> u64 {
+        let Charge { now_ns, permits, .. } = charge;
+        *list = self.young(list, now_ns);
+        let booked = permits.min(MAX_CHARGED - total(list));
+        list.push((self.counted_ns(now_ns), booked));
+        list.sort_unstable();
+        booked
+    }
+}
+
 impl Policy for Plain {
     type State = List;
 
@@ -105,31 +132,6 @@ impl Policy for Plain {
         }
     }
 
-    fn refund(&self, list: &mut List, refund: Refund) -> u64 {
-        if refund.returned.is_none() && self.0.grid_ns > 1 {
-            return 0;
-        }
-        let (counted_ns, mut left) = (self.counted_ns(refund.start_ns), refund.permits);
-        if self.release_ns(counted_ns) <= refund.now_ns.into() {
-            return 0;
-        }
-        for entry in list.iter_mut().filter(|entry| entry.0 == counted_ns) {
-            let taken = left.min(entry.1);
-            (entry.1, left) = (entry.1 - taken, left - taken);
-        }
-        list.retain(|(_, permits)| *permits > 0);
-        refund.permits - left
-    }
-
-    fn charge(&self, list: &mut List, charge: Charge) -> Option<Charged> {
-        let Charge { now_ns, permits, .. } = charge;
-        *list = self.young(list, now_ns);
-        let booked = permits.min(MAX_CHARGED - total(list));
-        list.push((self.counted_ns(now_ns), booked));
-        list.sort_unstable();
-        Some(Charged { booked, forgiven: permits - booked, debt: self.debt(list, now_ns) })
-    }
-
     fn debt(&self, list: &List, now_ns: u64) -> u64 {
         total(&self.young(list, now_ns)).saturating_sub(self.0.max)
     }
@@ -168,15 +170,15 @@ impl Two {
         let (start_ns, granted) = (grant.start_ns, grant.permits);
         let returned = (grant.changes == self.changes).then_some(0);
         let refund = Refund { now_ns, start_ns, granted, permits, busy_until_ns: 0, returned };
-        let back = self.log.refund(&mut self.state, refund);
+        let back = self.log.correct(&mut self.state, Correction::Back(refund)).unwrap();
         assert_eq!(back, self.plain.refund(&mut self.list, refund), "{refund:?} {:?}", self.plain);
         back
     }
 
     fn charge(&mut self, now_ns: u64, permits: u64) {
         let charge = Charge { now_ns, permits, debt: Debt::FORGOTTEN };
-        let charged = self.log.charge(&mut self.state, charge);
-        assert_eq!(charged, self.plain.charge(&mut self.list, charge), "{:?}", self.plain);
+        let booked = self.log.correct(&mut self.state, Correction::Charge(charge)).unwrap();
+        assert_eq!(booked, self.plain.charge(&mut self.list, charge), "{:?}", self.plain);
     }
 
     fn reconfigure(&mut self, now_ns: u64, numbers: Numbers) {

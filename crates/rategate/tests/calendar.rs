@@ -13,6 +13,7 @@ use rategate::keyed::{Capacity, Overflow};
 use rategate::policy::Member;
 use rategate::{Clock, Decision, FixedWindow, Keyed, Limiter, ManualClock};
 use rategate_core::debt::Charge;
+use rategate_core::policy::Correction;
 
 const S: u64 = 1_000_000_000;
 /// 2026-03-29T00:00:00+01:00: in Rome, a day of 23 hours.
@@ -68,7 +69,7 @@ fn windows_are_found_from_anywhere() {
             // What three windows allow is paid at the second border behind the next.
             let mut limit = Member::fresh(quota.into(), at_ns);
             let charge = Charge { now_ns: at_ns, permits: 3, debt: Debt::CARRIED };
-            limit.charge(charge).unwrap();
+            limit.correct(Correction::Charge(charge)).unwrap();
             let opening = limit.opening(at_ns, NonZeroU64::MIN).unwrap();
             let third = (0..2).fold(next, |window, _| calendar.window(window.end_ns));
             assert_eq!(opening.opens_ns, third.start_ns, "{text} at {at_ns}");

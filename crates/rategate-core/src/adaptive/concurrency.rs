@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use core::num::NonZeroU64;
 
 use super::{Adaptation, Bounds, Change, Learned, Sample};
-use crate::policy::{Ended, Ending, Policy, Taken};
+use crate::policy::{Correction, Ended, Ending, Policy, Taken};
 #[cfg(feature = "serde")]
 use crate::portable::{Portable, SavedError, Shift};
 use crate::verdict::{Opening, Refusal};
@@ -173,8 +173,8 @@ impl Policy for AdaptiveConcurrency {
         state.in_flight
     }
 
-    fn end(&self, state: &mut State, ended: Ended) -> bool {
-        let Ended { now_ns, permits, how } = ended;
+    fn correct(&self, state: &mut State, correction: Correction) -> Option<u64> {
+        let Ended { now_ns, permits, how } = correction.as_end(state.in_flight)?;
         let sample = match how {
             Ending::Released | Ending::Aborted => None,
             Ending::Of { start_ns, outcome } => {
@@ -182,9 +182,11 @@ impl Policy for AdaptiveConcurrency {
                 Some(Sample { start_ns, end_ns: now_ns, in_flight, outcome })
             }
         };
-        state.in_flight = state.in_flight.saturating_sub(permits);
-        state.learned.end(now_ns, sample);
-        true
+        if permits > 0 || sample.is_some() {
+            state.in_flight = state.in_flight.saturating_sub(permits);
+            state.learned.end(now_ns, sample);
+        }
+        Some(permits)
     }
 }
 

@@ -83,12 +83,10 @@ use core::time::Duration;
 use self::ramp::Ramp;
 use self::timed::Timed;
 use crate::any_policy::{AnyPolicy, Member};
-use crate::debt::{Charge, Charged};
 use crate::error::LimitError;
-use crate::policy::{Policy, Taken};
+use crate::policy::{Correction, Policy, Taken};
 #[cfg(feature = "serde")]
 use crate::portable::{Portable, SavedError, Shift};
-use crate::refund::Refund;
 use crate::share::Share;
 use crate::span::exact_ns;
 use crate::verdict::{Opening, Refusal};
@@ -299,50 +297,36 @@ impl Policy for SlowStart {
         self.policy().slack_ns()
     }
 
-    fn refill(&self, state: &mut State, now_ns: u64, permits: u64) -> bool {
-        state.ramp.is_some_and(|ramp| state.inner.refill(ramp.inner_ns(now_ns), permits))
-    }
-
     /// Returns the instant by the clock inside, by which a refund is judged. Never before the true
     /// one, it takes nothing from other limits of which the earliest instant counts.
     fn busy_until_ns(&self, state: &State, grant: Taken) -> u64 {
         self.read(state, grant.start_ns, |inner, ramp| inner.busy_until_ns(ramp.taken(grant)))
     }
 
-    /// Takes back permits of the present ramp. Those of an earlier one had been made up for before
-    /// this one began.
-    fn refund(&self, state: &mut State, refund: Refund) -> u64 {
-        self.ramp_at(state, refund.now_ns).map_or(0, |ramp| {
-            let now_ns = ramp.inner_ns(refund.now_ns);
-            let start_ns = ramp.inner_ns(refund.start_ns);
-            state.inner.refund(Refund { now_ns, start_ns, ..refund })
-        })
-    }
-
-    /// Credits the limit inside. One whose next permit begins a ramp is full.
-    fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
-        self.ramp_at(state, now_ns)
-            .map_or(0, |ramp| state.inner.credit(ramp.inner_ns(now_ns), permits))
-    }
-
-    /// Charges the limit inside. A charge begins a ramp as a grant does.
-    fn charge(&self, state: &mut State, charge: Charge) -> Option<Charged> {
-        let now_ns = charge.now_ns;
-        let (charged, ramp) = if let Some(ramp) = self.ramp_at(state, now_ns) {
-            (state.inner.charge(ramp.charge(charge))?, ramp)
+    /// Corrects the limit inside, by its clock. A charge begins a ramp as a grant does; to one
+    /// whose next permit begins a ramp nothing comes back: it is full.
+    fn correct(&self, state: &mut State, correction: Correction) -> Option<u64> {
+        let (now_ns, ramp) = (correction.now_ns(), self.ramp_at(state, correction.now_ns()));
+        let is_charge = matches!(correction, Correction::Charge(_));
+        if ramp.is_none() && !is_charge {
+            return None;
+        }
+        let (mut begun, ramp) = if let Some(ramp) = ramp {
+            (None, ramp)
         } else {
-            let (mut inner, ramp) = self.begun(now_ns);
-            let charged = inner.charge(ramp.charge(charge))?;
-            if charged.booked > 0 {
-                state.inner = inner;
-            }
-            (charged, ramp)
+            let (inner, ramp) = self.begun(now_ns);
+            (Some(inner), ramp)
         };
-        if charged.booked > 0 {
+        let inner = begun.as_mut().unwrap_or(&mut state.inner);
+        let moved = inner.correct(correction.by(|ns| ramp.inner_ns(ns)))?;
+        if is_charge && moved > 0 {
+            if let Some(begun) = begun {
+                state.inner = begun;
+            }
             state.ramp = Some(ramp);
             state.full_ns = Self::full_ns(&state.inner, ramp, now_ns);
         }
-        Some(charged)
+        Some(moved)
     }
 
     fn debt(&self, state: &State, now_ns: u64) -> u64 {

@@ -11,7 +11,7 @@ use crate::error::ExceedsCapacity;
 use crate::exact::Exact;
 use crate::holds::{Committed, Hold, HoldVerdict};
 use crate::ordered_map::OrderedMap;
-use crate::policy::{Bucket, Ended, Ending, Taken};
+use crate::policy::{Bucket, Correction, Ended, Ending, Taken};
 use crate::refund::{Refund, RefundEpoch};
 use crate::verdict::{Grant, Settled, Ticket, Verdict};
 
@@ -346,9 +346,10 @@ impl Ledger {
         for limit in self.started.as_mut_slice() {
             let leads = leads.as_mut().and_then(Iterator::next);
             let back = if limit.policy().counts_in_flight() {
-                limit.end(Ended { now_ns, permits: released, how: Ending::Released });
-                let permits = ended.permits.saturating_sub(released);
-                limit.end(Ended { now_ns, permits, how: Ending::Aborted });
+                let aborted = ended.permits.saturating_sub(released);
+                for (permits, how) in [(released, Ending::Released), (aborted, Ending::Aborted)] {
+                    limit.correct(Correction::End(Ended { now_ns, permits, how }));
+                }
                 unused
             } else {
                 match (limit.bucket(), leads) {
@@ -360,8 +361,9 @@ impl Ledger {
                         u64::try_from(bucket.pace.permits_begun_in(back)).unwrap_or(u64::MAX)
                     }
                     (before, leads) => {
-                        let refund = refund.filter(|_| unused > 0);
-                        let back = refund.map_or(0, |refund| limit.refund(refund).min(unused));
+                        let back = refund.filter(|_| unused > 0).map(Correction::Back);
+                        let back = back.and_then(|back| limit.correct(back)).unwrap_or(0);
+                        let back = back.min(unused);
                         if let (Some(leads), Some(known), Some(before), Some(after)) =
                             (leads, known, before, limit.bucket())
                         {

@@ -4,9 +4,10 @@
 use core::num::NonZeroU64;
 
 use super::{Floor, Ledger, Promise};
+use crate::any_policy::Member;
 use crate::debt::{Charge, Charged, Debt};
 use crate::error::CountsInFlight;
-use crate::policy::{Ended, Ending, Taken};
+use crate::policy::{Correction, Ended, Ending, Taken};
 use crate::refund::Refund;
 use crate::verdict::{Grant, Refusal, Ticket};
 
@@ -83,42 +84,40 @@ impl Ledger {
     /// Takes back permits of the grant `serial`, or of an unknown one.
     fn apply(&mut self, refund: Refund, serial: Option<u64>) -> u64 {
         let before = self.buckets_with_holds();
-        let permits = match self.started.as_mut_slice() {
-            [only] => only.refund(refund).min(refund.permits),
-            limits => {
-                let each = limits.iter().map(|limit| limit.clone().refund(refund));
-                let permits = each.min().unwrap_or(refund.permits).min(refund.permits);
-                for limit in limits.iter_mut() {
-                    limit.refund(Refund { permits, ..refund });
-                }
-                permits
-            }
-        };
+        let permits = self.correct_alike(refund.permits, |permits| {
+            Correction::Back(Refund { permits, ..refund })
+        });
         self.note_refund(&before, serial);
         self.note_return(permits);
         permits
+    }
+
+    /// Takes back permits from all limits alike: as many as each of them can.
+    fn correct_alike(&mut self, permits: u64, by: impl Fn(u64) -> Correction) -> u64 {
+        let back = |limit: &mut Member, permits| limit.correct(by(permits)).unwrap_or(0);
+        match self.started.as_mut_slice() {
+            [only] => back(only, permits).min(permits),
+            limits => {
+                let each = limits.iter().map(|limit| back(&mut limit.clone(), permits));
+                let fewest = each.min().unwrap_or(0).min(permits);
+                for limit in limits.iter_mut() {
+                    back(limit, fewest);
+                }
+                fewest
+            }
+        }
     }
 
     /// Takes back started permits for which the caller has no grant, as many as every limit here
     /// can, and returns how many came back.
     ///
     /// These are at most as many as the limit has granted and not yet earned again; see
-    /// [`Policy::credit`](crate::policy::Policy::credit). Promises are [cancelled](Self::cancel)
+    /// [`Correction::Credit`]. Promises are [cancelled](Self::cancel)
     /// instead.
     pub fn credit(&mut self, now_ns: u64, permits: u64) -> u64 {
         self.pass_to(now_ns);
         let (now_ns, before) = (self.latest_ns, self.buckets_with_holds());
-        let back = match self.started.as_mut_slice() {
-            [only] => only.credit(now_ns, permits).min(permits),
-            limits => {
-                let each = limits.iter().map(|limit| limit.clone().credit(now_ns, permits));
-                let back = each.min().unwrap_or(0).min(permits);
-                for limit in limits.iter_mut() {
-                    limit.credit(now_ns, back);
-                }
-                back
-            }
-        };
+        let back = self.correct_alike(permits, |permits| Correction::Credit { now_ns, permits });
         self.note_credit(&before);
         self.note_return(back);
         back
@@ -147,10 +146,11 @@ impl Ledger {
             if limit.policy().counts_in_flight() {
                 continue;
             }
-            let charged = match limit.charge(charge) {
+            let charged = match limit.correct(Correction::Charge(charge)) {
                 None => self.charge_as_promises(at, permits, debt),
-                Some(charged) => {
-                    if charged.booked > 0 {
+                Some(booked) => {
+                    let charged = Charged::of(permits, booked, limit.debt(charge.now_ns));
+                    if booked > 0 {
                         self.note_charge(at, &before);
                         self.booked = None;
                     }
@@ -278,7 +278,8 @@ impl Ledger {
     /// pool](crate::backfill_pool) does.
     pub fn refill(&mut self, now_ns: u64, permits: u64) -> bool {
         self.pass_to(now_ns);
-        let has_taken = self.started.refill(self.latest_ns, permits);
+        let now_ns = self.latest_ns;
+        let has_taken = self.started.correct(Correction::Refill { now_ns, permits });
         // The refill may have filled a limit that an earlier ticket says was not full.
         self.note_change();
         if has_taken {
@@ -295,7 +296,8 @@ impl Ledger {
     /// now on. [Adaptive](crate::adaptive) limits follow outcomes.
     pub fn end(&mut self, now_ns: u64, permits: u64, how: Ending) -> bool {
         self.pass_to(now_ns);
-        let counts = self.started.end(Ended { now_ns: self.latest_ns, permits, how });
+        let ended = Ended { now_ns: self.latest_ns, permits, how };
+        let counts = self.started.correct(Correction::End(ended));
         if counts {
             self.booked = None;
             if how == Ending::Aborted {

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 
 use rategate_core::any_policy::{AnyPolicy, Member};
 use rategate_core::ledger::Ledger;
-use rategate_core::policy::{Policy, Taken};
+use rategate_core::policy::{Correction, Policy, Taken};
 use rategate_core::refund::Refund;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
@@ -162,8 +162,7 @@ impl Oracle for Batches {
                 self.real.locked_ns = self.real.locked_ns.max(event.at_ns);
                 self.used.locked_ns = self.real.locked_ns;
                 let back = Refund::proven(self.real.locked_ns, permits);
-                let Member::Gcra(bucket, state) = &mut self.real.limit else { return false };
-                bucket.refund(state, back) == permits
+                self.real.limit.correct(Correction::Back(back)) == Some(permits)
             }
             // The real bucket has less left, so both grant. A denial is the real one's.
             Observed::Granted { start_ns, .. } => {

@@ -10,13 +10,12 @@ use core::num::NonZeroU64;
 use self::cubic::Cubic;
 use self::level::{Level, PERMIT};
 use super::Outcome;
-use crate::debt::{Charge, Charged};
+use crate::debt::Charge;
 use crate::error::{LimitError, or_panic};
-use crate::policy::{Ended, Ending, Policy, Taken};
+use crate::policy::{Correction, Ended, Ending, Policy, Taken};
 #[cfg(feature = "serde")]
 use crate::portable::{Portable, SavedError, Shift};
 use crate::rate::Rate;
-use crate::refund::Refund;
 use crate::verdict::{Opening, Refusal, on_clock};
 
 /// A million: rates here are in millionths of a permit per second.
@@ -296,33 +295,44 @@ impl Policy for AdaptiveRate {
         grant.start_ns
     }
 
-    fn refund(&self, state: &mut State, refund: Refund) -> u64 {
-        let is_newest = refund.start_ns == state.newest_ns;
-        if !is_newest && refund.busy_until_ns < refund.now_ns {
-            return 0;
+    /// A charge takes permits beyond the burst. They stay within the longest debt at the rate of now.
+    fn correct(&self, state: &mut State, correction: Correction) -> Option<u64> {
+        match correction {
+            Correction::Back(refund) => {
+                let is_newest = refund.start_ns == state.newest_ns;
+                let is_known = is_newest || refund.busy_until_ns >= refund.now_ns;
+                let back = if is_known { refund.permits } else { 0 };
+                state.level.sub(back);
+                Some(back)
+            }
+            Correction::Credit { now_ns, permits } => {
+                state.pass_to(now_ns);
+                let back = permits.min(state.level.above(0));
+                state.level.sub(back);
+                Some(back)
+            }
+            Correction::Charge(Charge { now_ns, permits, debt }) => {
+                state.pass_to(now_ns);
+                let room = state.level.room_within(self.burst.get(), debt.max_ns(), state.rate);
+                let booked = permits.min(room);
+                if booked > 0 {
+                    state.level.add(booked);
+                    state.idle_since_ns = Some(now_ns);
+                }
+                Some(booked)
+            }
+            Correction::End(Ended { now_ns, permits, how: Ending::Of { outcome, .. } }) => {
+                let is_refused = outcome == Outcome::Dropped;
+                if outcome != Outcome::Ignored {
+                    state.pass_to(now_ns);
+                    state.controller.end(End { now_ns, permits, is_refused });
+                    state.rate = state.controller.rate();
+                    state.idle_since_ns = state.idle_since_ns.max(Some(now_ns));
+                }
+                Some(permits)
+            }
+            Correction::End(_) | Correction::Refill { .. } => None,
         }
-        state.level.sub(refund.permits);
-        refund.permits
-    }
-
-    fn credit(&self, state: &mut State, now_ns: u64, permits: u64) -> u64 {
-        state.pass_to(now_ns);
-        let back = permits.min(state.level.above(0));
-        state.level.sub(back);
-        back
-    }
-
-    /// Takes permits beyond the burst. They stay within the longest debt at the rate of now.
-    fn charge(&self, state: &mut State, charge: Charge) -> Option<Charged> {
-        let Charge { now_ns, permits, debt } = charge;
-        state.pass_to(now_ns);
-        let room = state.level.room_within(self.burst.get(), debt.max_ns(), state.rate);
-        let booked = permits.min(room);
-        if booked > 0 {
-            state.level.add(booked);
-            state.idle_since_ns = Some(now_ns);
-        }
-        Some(Charged::of(permits, booked, self.debt(state, now_ns)))
     }
 
     fn debt(&self, state: &State, now_ns: u64) -> u64 {
@@ -335,21 +345,6 @@ impl Policy for AdaptiveRate {
     }
 
     fn follows_outcomes(&self) -> bool {
-        true
-    }
-
-    fn end(&self, state: &mut State, ended: Ended) -> bool {
-        let Ended { now_ns, permits, how } = ended;
-        let Ending::Of { outcome, .. } = how else { return false };
-        let is_refused = match outcome {
-            Outcome::Ignored => return true,
-            Outcome::Served => false,
-            Outcome::Dropped => true,
-        };
-        state.pass_to(now_ns);
-        state.controller.end(End { now_ns, permits, is_refused });
-        state.rate = state.controller.rate();
-        state.idle_since_ns = state.idle_since_ns.max(Some(now_ns));
         true
     }
 }

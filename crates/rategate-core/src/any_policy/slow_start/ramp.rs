@@ -2,7 +2,6 @@
 
 use core::num::NonZeroU64;
 
-use crate::debt::Charge;
 use crate::policy::Taken;
 use crate::search::first_after;
 use crate::share::Share;
@@ -70,11 +69,6 @@ impl Ramp {
         let (from_ns, start_ns) = (self.inner_ns(grant.from_ns), self.inner_ns(grant.start_ns));
         let last_ns = if grant.is_promise() { start_ns.saturating_sub(1) } else { u64::MAX };
         Taken { from_ns: from_ns.min(last_ns), start_ns, ..grant }
-    }
-
-    /// Returns a charge by this clock.
-    pub(super) fn charge(&self, charge: Charge) -> Charge {
-        Charge { now_ns: self.inner_ns(charge.now_ns), ..charge }
     }
 
     /// Returns the speed of the clock, in millionths and rounded down.
