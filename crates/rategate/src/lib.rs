@@ -167,7 +167,6 @@ pub mod deny;
 pub mod distributed;
 pub mod error;
 mod future;
-mod growing_lock_free;
 mod hold;
 #[cfg(feature = "keyed")]
 pub mod keyed;

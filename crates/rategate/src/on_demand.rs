@@ -9,6 +9,7 @@ use std::task::Waker;
 use rategate_core::debt::Debt;
 
 use crate::clock::wait::{CancelToken, Listeners, Precision, Waiter};
+use crate::shared::Later;
 use crate::stats::LimitStats;
 use crate::sync::{AtomicU64, OnceLock, Ordering};
 
@@ -30,6 +31,8 @@ pub(crate) struct OnDemand {
     pub(crate) timekeeper: OnceLock<Waker>,
     /// Absent until a handle takes batches, or a caller reads the number of changes of the limit.
     batches: OnceLock<Arc<Batches>>,
+    /// Absent until the lock-free state has been replaced.
+    pub(crate) later: OnceLock<Box<Later>>,
 }
 
 /// The words that local handles read before they use a batch.
@@ -91,6 +94,7 @@ impl Default for OnDemand {
             made_in: process::id(),
             timekeeper: OnceLock::new(),
             batches: OnceLock::new(),
+            later: OnceLock::new(),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use rategate_core::all_of::AllOf;
-use rategate_core::concurrent::{BatchVerdict, LockFreeVerdict, PermitBatch};
+use rategate_core::concurrent::{BatchVerdict, Fast, LockFreeVerdict, PermitBatch};
 use rategate_core::debt::{Charged, Debt};
 use rategate_core::error::ExceedsCapacity;
 use rategate_core::error::LimitError;
@@ -21,17 +21,18 @@ use rategate_core::policy::Ending;
 use rategate_core::share::Share;
 use rategate_core::verdict::{self, Verdict};
 
+pub(crate) use self::lock_free::Later;
 use self::locked::Locked;
 use crate::clock::wait::{CancelToken, Waiter};
 use crate::clock::{Clock, NeverBack};
 use crate::decision::{Decision, Grant};
 use crate::error::{AcquireError, ChargeError, Closed, ShareError, TryAcquireError};
-use crate::growing_lock_free::GrowingLockFree;
 use crate::on_demand::{Batches, OnDemand};
 use crate::section::{CriticalSection, Woken};
 use crate::stats::LimitStats;
 use crate::sync::{Mutex, MutexGuard, OnceLock, Ordering};
 
+mod lock_free;
 mod locked;
 mod sections;
 mod shown;
@@ -47,7 +48,8 @@ const MAX_SILENCE: Duration = Duration::from_millis(100);
 ///
 /// Only this type knows where the state is: in the lock-free form or behind the mutex.
 pub(crate) struct Shared<C> {
-    growing_lock_free: GrowingLockFree,
+    /// The first lock-free state. Once another is in use, it is sealed for good.
+    first: Fast,
     state: Mutex<Locked>,
     clock: NeverBack<C>,
     on_demand: OnceLock<Box<OnDemand>>,
@@ -66,11 +68,12 @@ pub(crate) struct Promise {
 impl<C> Shared<C> {
     /// Returns the limit, once no other thread can use it.
     pub(crate) fn into_limit(self) -> Ledger {
-        let mut limit = match self.state.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        let Self { first, state, on_demand, .. } = self;
+        let mut limit = match state.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Locked::Seed(seed) => seed.grown(),
             Locked::Grown(state) => state.into_limit(),
         };
-        limit.seal(self.growing_lock_free.current());
+        limit.seal(lock_free::current(&first, &on_demand));
         limit
     }
 }
@@ -78,10 +81,10 @@ impl<C> Shared<C> {
 impl<C: Clock> Shared<C> {
     pub(crate) fn new(mut limit: Ledger, clock: C) -> Self {
         let clock = NeverBack::new(clock, limit.clamp(0));
-        let growing_lock_free = GrowingLockFree::new(limit.lock_free(clock.now_ns()));
-        let state = Mutex::new(Locked::new(limit, growing_lock_free.current()));
+        let first = limit.lock_free(clock.now_ns());
+        let state = Mutex::new(Locked::new(limit, &first));
         let (on_demand, times_tasks) = (OnceLock::new(), OnceLock::new());
-        Self { growing_lock_free, state, clock, on_demand, times_tasks }
+        Self { first, state, clock, on_demand, times_tasks }
     }
 
     /// Returns the parts that are made when they are first needed.
@@ -176,14 +179,14 @@ impl<C: Clock> Shared<C> {
             let mut section = CriticalSection::new(state, &mut woken, now_ns).on(&self.clock);
             section.serve();
             let changed = section.change(|limit, now_ns| limit.reconfigure(now_ns, limits));
-            self.growing_lock_free.grow_for(state.limit());
+            self.grow_for(state.limit());
             self.new_epoch();
             self.end_section(locked, woken, now_ns);
             return Ok(changed);
         }
-        let changed = state.limit_mut().change(self.growing_lock_free.current(), read_ns, limits);
-        if self.growing_lock_free.grow_for(state.limit()) {
-            state.limit_mut().open(self.growing_lock_free.current(), now_ns);
+        let changed = state.limit_mut().change(self.lock_free(), read_ns, limits);
+        if self.grow_for(state.limit()) {
+            state.limit_mut().open(self.lock_free(), now_ns);
         }
         self.new_epoch();
         Ok(changed)
@@ -194,7 +197,7 @@ impl<C: Clock> Shared<C> {
     pub(crate) fn restart_as(&self, limits: impl Into<AllOf>) -> Result<(), Closed> {
         let changed = self.section_in_order(|section| {
             section.change(|limit, now_ns| limit.restart_as(now_ns, limits));
-            self.growing_lock_free.grow_for(section.limit());
+            self.grow_for(section.limit());
         });
         self.new_epoch();
         changed
@@ -230,11 +233,8 @@ impl<C: Clock> Shared<C> {
 
     #[inline]
     pub(crate) fn take_batch(&self, min_permits: u64, max_permits: u64) -> BatchVerdict {
-        let take_batch = self.growing_lock_free.current().take_batch(
-            || self.clock.now_ns(),
-            min_permits,
-            max_permits,
-        );
+        let take_batch =
+            self.lock_free().take_batch(|| self.clock.now_ns(), min_permits, max_permits);
         if let BatchVerdict::Taken(permit_batch) = take_batch {
             self.record_seen_ns(permit_batch.start_ns);
         }
@@ -243,7 +243,7 @@ impl<C: Clock> Shared<C> {
 
     /// Credits what is left of a batch. A closed limiter needs nothing back.
     pub(crate) fn return_batch(&self, permit_batch: PermitBatch, left: u64) {
-        let lock_free = self.growing_lock_free.current();
+        let lock_free = self.lock_free();
         let _ =
             self.change(|limit, now_ns| limit.return_batch(lock_free, now_ns, permit_batch, left));
     }
@@ -271,7 +271,7 @@ impl<C: Clock> Shared<C> {
     /// decision straight to where the caller wants it.
     #[inline]
     pub(crate) fn try_uncounted(&self, permits: u64) -> Result<Decision, TryAcquireError> {
-        match self.growing_lock_free.first().try_briefly(|| self.clock.now_ns(), permits) {
+        match self.first.try_briefly(|| self.clock.now_ns(), permits) {
             LockFreeVerdict::Granted { start_ns, scheduled_ns } => {
                 Ok(Decision::Granted(Grant::at(start_ns, scheduled_ns, permits)))
             }
@@ -284,7 +284,7 @@ impl<C: Clock> Shared<C> {
     /// to take the lock.
     #[inline(never)]
     fn try_fully(&self, permits: u64) -> Result<Decision, TryAcquireError> {
-        let lock_free = self.growing_lock_free.current();
+        let lock_free = self.lock_free();
         match lock_free.try_acquire(|| self.clock.now_ns(), permits) {
             LockFreeVerdict::Granted { start_ns, scheduled_ns } => {
                 Ok(Decision::Granted(Grant::at(start_ns, scheduled_ns, permits)))
@@ -308,7 +308,7 @@ impl<C: Clock> Shared<C> {
                 limit.try_acquire(now_ns, permits).map_err(TryAcquireError::from)
             })?;
             if let (1, Some(Verdict::Denied(denial))) = (permits, &decided) {
-                section.shut_gate(self.growing_lock_free.current(), *denial);
+                section.shut_gate(self.lock_free(), *denial);
             }
             Ok::<_, TryAcquireError>(decided)
         })??;
@@ -348,7 +348,7 @@ impl<C: Clock> Shared<C> {
 
     #[inline]
     pub(crate) fn charge(&self, permits: u64, debt: Debt) -> Result<Charged, ChargeError> {
-        let lock_free = self.growing_lock_free.current();
+        let lock_free = self.lock_free();
         match lock_free.charge(|| self.clock.now_ns(), permits, debt) {
             Some(charged) => Ok(charged),
             None => self.charge_locked(permits, debt),
@@ -372,7 +372,7 @@ impl<C: Clock> Shared<C> {
     }
 
     pub(crate) fn peek(&self, permits: u64) -> Result<Option<u64>, TryAcquireError> {
-        if let Some(wait_ns) = self.growing_lock_free.current().peek(self.clock.now_ns(), permits) {
+        if let Some(wait_ns) = self.lock_free().peek(self.clock.now_ns(), permits) {
             return Ok(Some(wait_ns));
         }
         let peeked = self.decide_behind_all(permits, |limit, now_ns| {
@@ -382,7 +382,7 @@ impl<C: Clock> Shared<C> {
     }
 
     pub(crate) fn remaining(&self) -> Result<u64, Closed> {
-        match self.growing_lock_free.current().remaining(self.clock.now_ns()) {
+        match self.lock_free().remaining(self.clock.now_ns()) {
             Some(permits) => Ok(permits),
             None => self.section(|section| {
                 if !section.state().is_queue_empty() {
@@ -451,7 +451,7 @@ impl<C: Clock> Shared<C> {
     /// Starts a critical section that lasts until it is [released](LimiterGuard::release).
     pub(crate) fn guard(&self) -> Result<LimiterGuard<'_, C>, Closed> {
         let mut locked = self.lock_open()?;
-        locked.state().limit_mut().seal(self.growing_lock_free.current());
+        locked.state().limit_mut().seal(self.lock_free());
         let now_ns = self.clock.now_ns();
         let mut guard = LimiterGuard { shared: self, locked, woken: Woken::default(), now_ns };
         guard.section().serve();

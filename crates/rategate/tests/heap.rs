@@ -80,13 +80,13 @@ fn idle_limiters_are_small() {
     // This creates the parts that all limiters of the process share.
     drop(Limiter::new(bucket()));
     let threads = bytes_of_idle(|| Limiter::new(bucket()));
-    assert!(threads <= 384, "{threads}");
+    assert!(threads <= 256, "{threads}");
     let tasks = bytes_of(|| {
         let limiter = AsyncLimiter::new(bucket());
         assert!(limiter.try_acquire(10).unwrap().is_granted());
         limiter
     });
-    assert!(tasks <= 384, "{tasks}");
+    assert!(tasks <= 256, "{tasks}");
     // The state for waits is made with the first one, and only once.
     let waited = |waits: usize| {
         bytes_of(move || {
@@ -104,10 +104,10 @@ fn idle_limiters_are_small() {
     let warm_up = WarmUp::new("10/s".parse().unwrap(), Duration::from_secs(10)).unwrap();
     let slow = SlowStart::new(bucket(), Duration::from_secs(10)).unwrap();
     let most: [(AnyPolicy, i64); 5] = [
-        (window.into(), 384),
-        (Concurrency::new(5).into(), 656),
-        (warm_up.into(), 736),
-        (slow.into(), 928),
+        (window.into(), 256),
+        (Concurrency::new(5).into(), 528),
+        (warm_up.into(), 608),
+        (slow.into(), 800),
         (average.into(), 1_152),
     ];
     for (policy, max) in most {
@@ -116,11 +116,11 @@ fn idle_limiters_are_small() {
     }
     for permits in [1, 10, 1_000] {
         let bytes = bytes_of_idle(|| Limiter::new(log(permits)));
-        let max_heap_bytes = 768 + 8 * i64::try_from(permits.next_power_of_two()).unwrap();
+        let max_heap_bytes = 640 + 8 * i64::try_from(permits.next_power_of_two()).unwrap();
         assert!(bytes <= max_heap_bytes, "{permits} permits: {bytes}");
     }
     let both = bytes_of_idle(|| Limiter::new(AllOf::default().and(bucket()).and(bucket())));
-    assert!(both <= 896, "{both}");
+    assert!(both <= 768, "{both}");
 }
 
 /// An operation under a limit that follows measurements allocates nothing, whether it is served,

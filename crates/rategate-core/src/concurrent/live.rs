@@ -1,35 +1,62 @@
 //! A ledger with its lock-free form in front of it.
 
+use alloc::boxed::Box;
 use core::fmt;
 
 use super::{Fast, PermitBatch};
 use crate::all_of::AllOf;
 use crate::any_policy::{AnyPolicy, Member};
 use crate::error::LimitError;
+use crate::fixed_window::FixedWindow;
+use crate::gcra::Gcra;
 use crate::ledger::Ledger;
+use crate::sliding_log::SlidingLog;
+use crate::two_timeline::TwoTimeline;
 
-/// An unused limit: its numbers, and its clock reading when it was made. It is all that has to be
-/// kept while the lock-free form decides.
-///
-/// Its debug form is that of the numbers in force.
-#[derive(Clone, Copy)]
-pub struct Seed {
-    policy: AnyPolicy,
-    made_ns: u64,
+/// The numbers of an unused limit. They are all that has to be kept while the lock-free form
+/// decides, in few bytes.
+#[derive(Clone)]
+pub struct Seed(Numbers);
+
+#[derive(Clone)]
+enum Numbers {
+    Bucket(Gcra),
+    Log(SlidingLog),
+    Window(FixedWindow),
+    Schedule(Box<TwoTimeline>),
 }
 
 impl fmt::Debug for Seed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.policy.fmt(f)
+        self.policy().fmt(f)
     }
 }
 
 impl Seed {
+    fn new(policy: AnyPolicy) -> Option<Self> {
+        Some(Self(match policy {
+            AnyPolicy::Gcra(policy) => Numbers::Bucket(policy),
+            AnyPolicy::SlidingLog(policy) => Numbers::Log(policy),
+            AnyPolicy::FixedWindow(policy) => Numbers::Window(policy),
+            AnyPolicy::TwoTimeline(policy) => Numbers::Schedule(policy.into()),
+            _ => return None,
+        }))
+    }
+
+    fn policy(&self) -> AnyPolicy {
+        match &self.0 {
+            Numbers::Bucket(policy) => (*policy).into(),
+            Numbers::Log(policy) => (*policy).into(),
+            Numbers::Window(policy) => (*policy).into(),
+            Numbers::Schedule(policy) => (**policy).into(),
+        }
+    }
+
     /// Returns the limit made from the seed. The lock-free form must then be
-    /// [sealed](Ledger::seal) into it.
+    /// [sealed](Ledger::seal) into it, or changed.
     #[must_use]
     pub fn grown(&self) -> Ledger {
-        Ledger::new(self.policy, self.made_ns)
+        Ledger::new(self.policy(), 0)
     }
 }
 
@@ -41,10 +68,9 @@ impl Ledger {
     /// happened that a fresh limit would not know of.
     #[must_use]
     pub fn seed(&self, lock_free: &Fast) -> Option<Seed> {
-        let (policy, made_ns) = (self.limits().only()?.policy(), self.pristine_at_ns()?);
         // The ledger must keep a state that the lock-free form does not hold.
-        lock_free.remaining(made_ns)?;
-        Some(Seed { policy, made_ns })
+        lock_free.remaining(self.pristine_at_ns()?)?;
+        Seed::new(self.limits().only()?.policy())
     }
 
     /// Returns a lock-free form of this limit, open where possible.

@@ -86,7 +86,7 @@ impl<C: Clock> Shared<C> {
         let mut woken = Woken::default();
         let mut locked = locked;
         let state = locked.state();
-        state.limit_mut().seal(self.growing_lock_free.current());
+        state.limit_mut().seal(self.lock_free());
         // Inside the lock: another thread's reading could overtake one from outside.
         let now_ns = read_ns(&self.clock);
         let mut section = CriticalSection::new(state, &mut woken, now_ns).on(&self.clock);
@@ -117,7 +117,7 @@ impl<C: Clock> Shared<C> {
     ) -> bool {
         let state = locked.state();
         if !state.is_queued(now_ns) && !self.is_closed() {
-            state.limit_mut().open(self.growing_lock_free.current(), now_ns);
+            state.limit_mut().open(self.lock_free(), now_ns);
         }
         state.must_arm(woken, self.clock.is_real_time())
     }

@@ -23,7 +23,7 @@ impl<C: Clock> Shared<C> {
             shown.field(name, value);
         }
         let now_ns = self.clock.now_ns();
-        let free = self.growing_lock_free.current().remaining(now_ns);
+        let free = self.lock_free().remaining(now_ns);
         let locked = match self.state.try_lock() {
             Ok(locked) => Some(locked),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),

@@ -28,7 +28,7 @@ impl<C: Clock> Shared<C> {
             was_read.set(true);
             self.clock.now_ns()
         };
-        let answer = self.growing_lock_free.current().try_acquire(read_ns, permits);
+        let answer = self.lock_free().try_acquire(read_ns, permits);
         let LockFreeVerdict::Granted { start_ns, scheduled_ns } = answer else {
             return None;
         };
