@@ -412,7 +412,7 @@ fn a_state_of_another_policy_is_refused_with_both_in_the_message() {
     let log: Policies = "10 per any second".parse().unwrap();
     assert_eq!(
         restore(&log, &bucket).unwrap_err().to_string(),
-        format!("`{log}` cannot continue from these bytes: the limit is of another policy, Gcra")
+        format!("`{log}` cannot continue from these bytes: the limit is of another policy, gcra")
     );
     let two: Policies = "10/s; 10 per any minute".parse().unwrap();
     let error = restore(&two, &bucket).unwrap_err();

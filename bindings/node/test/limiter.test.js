@@ -540,7 +540,7 @@ test('the time away counts as far as it is trusted', () => {
 test('bytes of another state are refused', () => {
   const saved = on('1/s').limiter.save()
   const refuses = (limit, bytes, message) => assert.throws(() => Limiter.restore(limit, bytes), { name: 'RangeError', message })
-  refuses('1 per any second', saved, '`1 per any 1s` cannot continue from these bytes: the limit is of another policy, Gcra')
+  refuses('1 per any second', saved, '`1 per any 1s` cannot continue from these bytes: the limit is of another policy, gcra')
   refuses(['1/s', '5/min'], saved, /has 1 limits, but 2 policies were given/)
   for (let at = 0; at < saved.length; at++) {
     refuses('1/s', saved.subarray(0, at), /ends early|not a rategate snapshot/)

@@ -861,7 +861,7 @@ def test_a_class_of_fewer_or_other_arguments_is_restored_without_knowing_of_it(c
 
 def test_bytes_of_another_state_are_refused(clock):
     saved = Limiter("1/s", clock=clock).save()
-    other = "`1 per any 1s` cannot continue from these bytes: the limit is of another policy, Gcra"
+    other = "`1 per any 1s` cannot continue from these bytes: the limit is of another policy, gcra"
     with pytest.raises(ValueError, match=f"^{other}$"):
         Limiter.restore("1 per any second", saved)
     with pytest.raises(ValueError, match="has 1 limits, but 2 policies were given"):

@@ -20,14 +20,14 @@ use crate::fixed_window::{self, FixedWindow};
 use crate::gcra::{self, Gcra};
 use crate::policy::{Bucket, Correction, Held, Policy, Taken};
 #[cfg(feature = "serde")]
-use crate::portable::{self, Portable, RestoreContext, SavedError};
+use crate::portable::{self, Portable, SavedError, Shift};
 use crate::sliding_log::{self, SlidingLog};
 use crate::two_timeline::{self, TwoTimeline};
 use crate::verdict::{Opening, Refusal};
 use crate::warm_up::{self, WarmUp};
 
 macro_rules! policies {
-    ($($name:ident: $kept:ty, $state:ty, $what:literal;)*) => {
+    ($($name:ident: $kept:ty, $state:ty, $word:literal, $what:literal;)*) => {
         /// Any of the policies.
         #[derive(Clone, Copy, PartialEq, Eq)]
         #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
@@ -62,7 +62,7 @@ macro_rules! policies {
             /// Returns the name of the policy.
             #[must_use]
             pub const fn name(&self) -> &'static str {
-                match self { $(Self::$name(_) => stringify!($name),)* }
+                match self { $(Self::$name(_) => $word,)* }
             }
         }
 
@@ -77,21 +77,19 @@ macro_rules! policies {
                 }
             }
 
-            /// Reads a limit with these numbers, and the instant before which no call starts.
+            /// Reads a limit with these numbers.
             #[cfg(feature = "serde")]
             pub(crate) fn load(
                 policy: AnyPolicy,
                 bytes: &[u8],
-                since: RestoreContext,
-            ) -> Result<(Self, u64), SavedError> {
-                match policy {
+                since: Shift,
+            ) -> Result<Self, SavedError> {
+                Ok(match policy {
                     $(AnyPolicy::$name(policy) => {
-                        let (saved, since) =
-                            portable::read::<<$name as Portable>::Saved>(bytes, since)?;
-                        let state = policy.load(saved, since)?;
-                        Ok((Self::$name(policy.into(), state.into()), since.settled_ns()))
+                        let state = policy.load(portable::read(bytes)?, since)?;
+                        Self::$name(policy.into(), state.into())
                     })*
-                }
+                })
             }
 
             /// Returns the policy in force.
@@ -132,17 +130,17 @@ macro_rules! policies {
 
 // Large ones are in boxes, as they would make all others larger.
 policies! {
-    Gcra: Gcra, gcra::State, "A continuous token bucket.";
-    SlidingLog: SlidingLog, sliding_log::State, "A sliding log: at most N in any window.";
-    FixedWindow: FixedWindow, fixed_window::State, "A fixed window: at most N in each, or in each day, week or month.";
-    TwoTimeline: Box<TwoTimeline>, Box<two_timeline::State>, "An ideal schedule with exact wait times.";
-    WarmUp: WarmUp, Box<warm_up::State>, "A rate that a limit at rest reaches over a period.";
-    BackfillPool: BackfillPool, backfill_pool::State, "A token bucket that loses nothing.";
-    AdaptiveConcurrency: AdaptiveConcurrency, adaptive::State, "A bound on operations in flight that follows measurements.";
-    AdaptiveRate: AdaptiveRate, Box<RateState>, "A rate that follows refusals.";
-    Concurrency: Concurrency, concurrency::State, "A bound on operations in flight.";
-    CommitLog: CommitLog, commit_log::State, "A commit log: at most N effects in any window.";
-    SlowStart: Box<SlowStart>, Box<slow_start::State>, "A limit that begins at a part of its rate.";
+    Gcra: Gcra, gcra::State, "gcra", "A continuous token bucket.";
+    SlidingLog: SlidingLog, sliding_log::State, "sliding log", "A sliding log: at most N in any window.";
+    FixedWindow: FixedWindow, fixed_window::State, "fixed window", "A fixed window: at most N in each, or in each day, week or month.";
+    TwoTimeline: Box<TwoTimeline>, Box<two_timeline::State>, "two timelines", "An ideal schedule with exact wait times.";
+    WarmUp: WarmUp, Box<warm_up::State>, "warm-up", "A rate that a limit at rest reaches over a period.";
+    BackfillPool: BackfillPool, backfill_pool::State, "backfill pool", "A token bucket that loses nothing.";
+    AdaptiveConcurrency: AdaptiveConcurrency, adaptive::State, "concurrency that follows measurements", "A bound on operations in flight that follows measurements.";
+    AdaptiveRate: AdaptiveRate, Box<RateState>, "rate that follows refusals", "A rate that follows refusals.";
+    Concurrency: Concurrency, concurrency::State, "concurrency", "A bound on operations in flight.";
+    CommitLog: CommitLog, commit_log::State, "commit log", "A commit log: at most N effects in any window.";
+    SlowStart: Box<SlowStart>, Box<slow_start::State>, "slow start", "A limit that begins at a part of its rate.";
 }
 
 /// The numbers of the policy, as that one shows them.
@@ -320,11 +318,11 @@ impl Member {
         of_member!(self, (policy, state) => policy.max_in_flight(state, now_ns))
     }
 
-    /// Appends the state at `now_ns`, and for how long no call starts after that.
+    /// Appends the state at `now_ns`.
     #[cfg(feature = "serde")]
-    pub(crate) fn save(&self, now_ns: u64, lead_ns: u64, bytes: Vec<u8>) -> Vec<u8> {
+    pub(crate) fn save(&self, now_ns: u64, bytes: Vec<u8>) -> Vec<u8> {
         of_member!(self, (policy, state) => {
-            portable::appended(&(now_ns, lead_ns, policy.save(state, now_ns)), bytes)
+            portable::appended(&policy.save(state, now_ns), bytes)
         })
     }
 }

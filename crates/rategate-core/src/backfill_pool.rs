@@ -20,8 +20,8 @@
 //!   a schedule promises instants.
 //! * **Carry.** The fraction `(ratio - 1) x` of a refill is carried into the next. Many small
 //!   refills therefore move as much as a large one while active permits are at `pool` or above.
-//! * **Two ways to fill.** Without a rate, only a [refill](BackfillPool::refill) adds permits, and a denial names
-//!   no wait. With a rate the pool starts with one permit and refills itself when permits are
+//! * **Two ways to fill.** Without a rate, only a [refill](BackfillPool::refill) adds permits, and a
+//!   denial names no wait. With a rate the pool starts with one permit and refills itself when permits are
 //!   taken, from the clock: no thread.
 //! * **Refund.** All of it comes back: into the active pool while that could not have been full
 //!   without the grant, later into the waiting pool.

@@ -97,13 +97,15 @@ pub struct Calendar {
 
 const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// Returns an FNV digest of a text: of its length, and of words of eight bytes.
+/// The bits of a digest, which a number of JSON or Lua can hold.
+const DIGEST_BITS: u32 = 52;
+
+/// Returns an FNV digest of a text, by bytes.
 fn digest_of(text: &str) -> u64 {
-    let length = u64::try_from(text.len()).unwrap_or(u64::MAX);
-    text.as_bytes().chunks(8).fold(FNV_START ^ length, |digest, chunk| {
-        let word = chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-        (digest ^ word).wrapping_mul(0x0100_0000_01b3)
-    })
+    let digest = text
+        .bytes()
+        .fold(FNV_START, |digest, byte| (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    (digest ^ digest >> DIGEST_BITS) & ((1 << DIGEST_BITS) - 1)
 }
 
 impl Window {
@@ -127,7 +129,7 @@ impl Calendar {
         self.grid.map_or("", Grid::text)
     }
 
-    /// Returns a digest of the calendar's own text, by which a store tells calendars apart.
+    /// Returns a digest of the calendar's own text, by which a store tells calendars apart: 52 bits.
     #[must_use]
     pub const fn digest(&self) -> u64 {
         self.digest

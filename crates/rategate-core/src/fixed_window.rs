@@ -493,7 +493,7 @@ impl Portable for FixedWindow {
     /// Restores the window. A grid that starts at a first grant moves with its windows, and others
     /// do not.
     fn load(&self, mut saved: State, since: Shift) -> Result<State, SavedError> {
-        if saved.used > MAX_CHARGED {
+        if saved.used > MAX_CHARGED.max(self.permits()) {
             return Err(SavedError::Malformed);
         }
         if saved.is_fresh() {

@@ -11,8 +11,7 @@
 //! | at most N in *any* window of M | [`sliding_log`] |
 //! | at most N in each window of a grid | [`fixed_window`] |
 //! | at most N in each day, week or month | [`fixed_window`] of a [`calendar`] |
-//! | operations evenly spaced, with the wait time of each | [`two_timeline`] |
-//! | operations in batches, at an average rate | [`pacer`] |
+//! | operations evenly spaced or in batches, with the wait time of each | [`two_timeline`] |
 //! | a rate that a server at rest reaches over a period | [`warm_up`] |
 //! | any of these, at a part of its rate while a server is slow at first | [`slow_start`] |
 //! | a bucket that keeps what overflows | [`backfill_pool`] |
@@ -40,8 +39,8 @@
 //!
 //! # Targets
 //!
-//! The crate needs `alloc`, and nothing else of a system. Targets without 64-bit atomics, such as
-//! `thumbv7m-none-eabi`, have a lock in the place of the lock-free forms of [`concurrent`].
+//! The crate needs `alloc`. On targets without 64-bit atomics, such as `thumbv7m-none-eabi`, those
+//! of [`concurrent`] are a library's, with a lock.
 
 #![no_std]
 #![cfg_attr(not(feature = "serde"), allow(dead_code, reason = "used where limits are saved"))]

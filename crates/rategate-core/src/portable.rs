@@ -76,8 +76,9 @@ pub(crate) trait Portable: Policy {
 
 /// The way from the clock of then to that of now.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_field_names, reason = "all are instants, and wear their unit")]
 pub(crate) struct Shift {
-    context: RestoreContext,
+    now_ns: u64,
     then_ns: u128,
     settled_ns: u64,
 }
@@ -85,11 +86,7 @@ pub(crate) struct Shift {
 impl Shift {
     /// Returns the instant of restoring.
     pub(crate) const fn now_ns(self) -> u64 {
-        self.context.now_ns
-    }
-
-    pub(crate) const fn context(self) -> RestoreContext {
-        self.context
+        self.now_ns
     }
 
     /// Returns when all promises have started: not before the instant of restoring.
@@ -104,12 +101,12 @@ impl Shift {
 
     /// Returns the new clock's zero by the old clock, or zero if that began later.
     pub(crate) fn zero_ns(self) -> u128 {
-        self.then_ns.saturating_sub(self.now_ns().into())
+        self.then_ns.saturating_sub(self.now_ns.into())
     }
 
     /// Returns an instant by the new clock, not before its zero.
     pub(crate) fn instant_ns(self, ns: u128) -> u128 {
-        let ahead_ns = u128::from(self.now_ns()).saturating_sub(self.then_ns);
+        let ahead_ns = u128::from(self.now_ns).saturating_sub(self.then_ns);
         ns.saturating_add(ahead_ns).saturating_sub(self.zero_ns())
     }
 
@@ -138,19 +135,29 @@ pub(crate) fn appended(data: &impl Serialize, bytes: Vec<u8>) -> Vec<u8> {
     postcard::to_extend(data, bytes).unwrap_or_default()
 }
 
-/// Reads a state, with the way from its clock.
-pub(crate) fn read<T: DeserializeOwned>(
-    bytes: &[u8],
-    context: RestoreContext,
-) -> Result<(T, Shift), SavedError> {
-    let Ok(((saved_ns, lead_ns, saved), [])) = postcard::take_from_bytes::<(u64, u64, T)>(bytes)
-    else {
-        return Err(SavedError::Malformed);
-    };
-    let RestoreContext { now_ns, elapsed_ns } = context;
-    let then_ns = u128::from(saved_ns).saturating_add(elapsed_ns.into());
-    let settled_ns = now_ns.saturating_add(lead_ns.saturating_sub(elapsed_ns));
-    Ok((saved, Shift { context, then_ns, settled_ns }))
+/// Reads all of the bytes.
+pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, SavedError> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((data, [])) => Ok(data),
+        _ => Err(SavedError::Malformed),
+    }
+}
+
+impl Shift {
+    /// Appends the instant of saving, and for how long no call starts after that.
+    pub(crate) fn begin(now_ns: u64, lead_ns: u64, bytes: Vec<u8>) -> Vec<u8> {
+        appended(&(now_ns, lead_ns), bytes)
+    }
+
+    /// Reads what [`begin`](Self::begin) has written. Returns the rest as well.
+    pub(crate) fn read(bytes: &[u8], context: RestoreContext) -> Result<(Self, &[u8]), SavedError> {
+        let (saved, rest) = postcard::take_from_bytes(bytes).map_err(|_| SavedError::Malformed)?;
+        let ((saved_ns, lead_ns), RestoreContext { now_ns, elapsed_ns }): ((u64, u64), _) =
+            (saved, context);
+        let then_ns = u128::from(saved_ns).saturating_add(elapsed_ns.into());
+        let settled_ns = now_ns.saturating_add(lead_ns.saturating_sub(elapsed_ns));
+        Ok((Self { now_ns, then_ns, settled_ns }, rest))
+    }
 }
 
 /// Lets a struct be read whose fields have to fit together, by its method `checked`.

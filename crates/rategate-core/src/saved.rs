@@ -27,7 +27,7 @@
 //!   [`CommitLog`](crate::commit_log::CommitLog) commit then, or when the last promise has
 //!   started, which is late enough for any effect before.
 //! * **Any data.** What is no limit is an error of the format or a [`SavedError`]. Nothing causes
-//!   a panic, or takes more memory than a few times its own.
+//!   a panic, or takes more memory than some hundred times its own.
 //!
 //! ```
 //! use std::time::Duration;
@@ -55,6 +55,7 @@ use crate::all_of::AllOf;
 use crate::any_policy::{AnyPolicy, Member};
 use crate::ledger::Ledger;
 
+use crate::portable::Shift;
 pub use crate::portable::{RestoreContext, SavedError};
 
 /// A limit as it is saved.
@@ -71,7 +72,7 @@ pub struct Saved {
 /// Many states may be saved for one instant, one after the other, while calls continue. A table's
 /// key has no pending promise.
 pub fn save_state(limit: &Member, now_ns: u64, bytes: &mut Vec<u8>) {
-    *bytes = limit.save(now_ns, 0, core::mem::take(bytes));
+    *bytes = limit.save(now_ns, Shift::begin(now_ns, 0, core::mem::take(bytes)));
 }
 
 impl Ledger {
@@ -86,7 +87,7 @@ impl Ledger {
         let lead_ns = floor_ns.saturating_sub(now_ns);
         let saved = limits.as_slice().iter().map(|limit| Saved {
             policy: limit.policy(),
-            state: limit.save(now_ns, lead_ns, Vec::new()),
+            state: limit.save(now_ns, Shift::begin(now_ns, lead_ns, Vec::new())),
         });
         saved.collect()
     }
@@ -169,7 +170,8 @@ impl RestoreTarget {
     /// Returns the limit, and the instant before which no new call may start.
     fn read(&self, state: &[u8], since: RestoreContext) -> Result<(Member, u64), SavedError> {
         let numbers = self.saved.unwrap_or(self.policy);
-        let (mut member, floor_ns) = Member::load(numbers, state, since)?;
+        let (since, state) = Shift::read(state, since)?;
+        let (mut member, floor_ns) = (Member::load(numbers, state, since)?, since.settled_ns());
         if self.saved.is_some() {
             member.change(self.policy, floor_ns);
         }

@@ -64,6 +64,8 @@ mod state;
 
 #[cfg(feature = "serde")]
 use alloc::vec::Vec;
+#[cfg(feature = "serde")]
+use core::mem::replace;
 use core::num::NonZeroU64;
 use core::time::Duration;
 
@@ -401,23 +403,29 @@ crate::portable::read_checked!(SlidingLog {
 
 #[cfg(feature = "serde")]
 impl Portable for SlidingLog {
-    /// The points of the grid with permits, in order, and how many.
+    /// The points of the grid with permits, each as its distance from the one before, and how many.
     type Saved = Vec<(u64, u64)>;
 
     fn save(&self, state: &State, now_ns: u64) -> Self::Saved {
         let held = state.cells().filter(|cell| self.release_ns(cell.tick) > now_ns.into());
-        held.map(|cell| (cell.tick, cell.permits)).collect()
+        let gaps = held.scan(0, |last, Cell { tick, permits }| {
+            Some((tick.saturating_sub(replace(last, tick)), permits))
+        });
+        gaps.collect()
     }
 
     /// Restores the log. Grants of another clock count as made at the next point of its grid.
     fn load(&self, saved: Self::Saved, since: Shift) -> Result<State, SavedError> {
         let permits = saved.iter().fold(0_u64, |sum, (_, permits)| sum.saturating_add(*permits));
-        let most = MAX_CHARGED.saturating_add(MAX_PERMITS);
-        if permits > most || !saved.is_sorted_by_key(|(tick, _)| *tick) {
+        if permits > MAX_CHARGED.saturating_add(MAX_PERMITS) {
             return Err(SavedError::Malformed);
         }
-        let held = saved.iter().filter(|(tick, _)| self.release_ns(*tick) > since.then_ns());
-        Ok(State::of(held.map(|&(tick, permits)| {
+        let cells = saved.iter().scan(0_u64, |tick, &(gap, permits)| {
+            *tick = tick.saturating_add(gap);
+            Some(Cell { tick: *tick, permits })
+        });
+        let held = cells.filter(|cell| self.release_ns(cell.tick) > since.then_ns());
+        Ok(State::of(held.map(|Cell { tick, permits }| {
             let tick = self.tick_of(since.clock_ns(self.instant_ns(tick)));
             Cell { tick, permits }
         })))

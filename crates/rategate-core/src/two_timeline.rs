@@ -138,13 +138,24 @@ pub enum Mode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct State {
-    /// The instants at which operations should start. Never forfeits anything.
-    ideal: Track,
+    /// The instants at which operations should start. Never forfeits anything. In batches nobody
+    /// asks for it.
+    ideal: Option<Track>,
     /// The instants at which they may. Forfeited time takes its operations with it.
     dispatch: Track,
     /// The earliest next start in burst mode, less the fraction not yet paid.
     gate_ns: u128,
     unpaid: u128,
+}
+
+impl State {
+    fn tracks(&mut self) -> impl Iterator<Item = &mut Track> {
+        self.ideal.iter_mut().chain([&mut self.dispatch])
+    }
+
+    fn advance(&mut self, operations: u64) {
+        self.tracks().for_each(|track| track.advance(operations));
+    }
 }
 
 impl TwoTimeline {
@@ -189,9 +200,12 @@ impl TwoTimeline {
     #[must_use]
     pub fn fresh_after(&self, now_ns: u64) -> State {
         let mut state = self.fresh(now_ns);
-        state.ideal.advance(1);
-        state.dispatch.advance(1);
+        state.advance(1);
         state
+    }
+
+    pub(crate) const fn is_batched(&self) -> bool {
+        matches!(self.mode, Mode::Batched { .. })
     }
 
     /// Returns by how much a call must be early for a sleep to be worth it.
@@ -403,7 +417,8 @@ impl TwoTimeline {
     /// Returns the state in plain numbers, if nothing of an earlier schedule remains in it.
     pub(crate) fn plain(&self, state: &State) -> Option<Plain> {
         let pace = self.constant_pace()?;
-        let (ideal, dispatch) = (state.ideal.next_at(pace)?, state.dispatch.next_at(pace)?);
+        let (ideal, dispatch) =
+            (state.ideal.as_ref()?.next_at(pace)?, state.dispatch.next_at(pace)?);
         Some(Plain { ideal, dispatch, gate_ns: state.gate_ns, unpaid: state.unpaid })
     }
 
@@ -411,7 +426,7 @@ impl TwoTimeline {
     pub(crate) fn state_of(&self, since_ns: u64, plain: Plain) -> State {
         let track = |next| Track::going_on(self.schedule, since_ns, next);
         let Plain { ideal, dispatch, gate_ns, unpaid } = plain;
-        State { ideal: track(ideal), dispatch: track(dispatch), gate_ns, unpaid }
+        State { ideal: Some(track(ideal)), dispatch: track(dispatch), gate_ns, unpaid }
     }
 }
 
@@ -424,7 +439,8 @@ impl TwoTimeline {
         let Some(pace) = self.constant_pace().filter(|_| refund.returned.is_some()) else {
             return 0;
         };
-        let tracks = (state.ideal.next_at(pace), state.dispatch.next_at(pace));
+        let ideal = state.ideal.as_ref().unwrap_or(&state.dispatch);
+        let tracks = (ideal.next_at(pace), state.dispatch.next_at(pace));
         let (Some(_), Some(next)) = tracks else { return 0 };
         match (self.patience_ns(), refund.busy_until_ns) {
             (None, _) => refund.permits,
@@ -445,7 +461,7 @@ impl TwoTimeline {
         let from_ns =
             self.patience_ns().map_or(0, |patience_ns| now_ns.saturating_sub(patience_ns));
         let dispatch = state.dispatch.max_retreat(pace, from_ns.into());
-        dispatch.min(state.ideal.max_retreat(pace, 0))
+        state.ideal.as_ref().map_or(dispatch, |ideal| dispatch.min(ideal.max_retreat(pace, 0)))
     }
 }
 
@@ -454,7 +470,8 @@ impl Policy for TwoTimeline {
 
     fn fresh(&self, now_ns: u64) -> State {
         let track = Track::new(self.schedule, now_ns);
-        State { ideal: track.clone(), dispatch: track, gate_ns: 0, unpaid: 0 }
+        let ideal = (!self.is_batched()).then(|| track.clone());
+        State { ideal, dispatch: track, gate_ns: 0, unpaid: 0 }
     }
 
     fn keeps_schedule(&self) -> bool {
@@ -478,13 +495,12 @@ impl Policy for TwoTimeline {
         let opens_ns = match self.opening_ns(state, from_ns, permits.get()) {
             Ok(opens_ns) => opens_ns.max(state.gate_ns),
             Err(Due::AtOnce) => {
-                let is_batched = matches!(self.mode, Mode::Batched { .. });
-                let scheduled_ns = (!is_batched).then_some(from_ns);
+                let scheduled_ns = state.ideal.is_some().then_some(from_ns);
                 return Ok(Opening { start_ns: from_ns, opens_ns: from_ns, scheduled_ns });
             }
             Err(_) => return Err(Refusal::TimeCannotHelp),
         };
-        if let Mode::Batched { .. } = self.mode {
+        let Some(ideal) = &state.ideal else {
             let opens_ns = on_clock(opens_ns, from_ns)?;
             let start_ns = if opens_ns > from_ns {
                 let end_ns = self.end_of_sleep_ns(state, from_ns, permits.get());
@@ -493,8 +509,8 @@ impl Policy for TwoTimeline {
                 opens_ns
             };
             return Ok(Opening { start_ns, opens_ns, scheduled_ns: None });
-        }
-        let ideal = state.ideal.nth(permits.get().saturating_sub(1));
+        };
+        let ideal = ideal.nth(permits.get().saturating_sub(1));
         let start_ns = on_clock(opens_ns.max(from_ns.into()), from_ns)?;
         let scheduled_ns = match ideal {
             Due::At(ideal) => u64::try_from(ideal.floor_ns).unwrap_or(start_ns).min(start_ns),
@@ -505,8 +521,7 @@ impl Policy for TwoTimeline {
 
     fn take(&self, state: &mut State, grant: Taken) {
         self.forfeit(&mut state.dispatch, grant.start_ns.into(), grant.permits.get());
-        state.ideal.advance(grant.permits.get());
-        state.dispatch.advance(grant.permits.get());
+        state.advance(grant.permits.get());
         self.close_gate(state, grant.start_ns);
     }
 
@@ -548,7 +563,8 @@ impl Policy for TwoTimeline {
         let Some(patience_ns) = self.patience_ns() else { return u64::MAX };
         // Lateness is that of the last permit: with fewer permits it would have been later, and
         // would have forfeited more.
-        if patience_ns == 0 && grant.permits.get() > 1 {
+        let by_last = matches!(self.mode, Mode::Strict | Mode::Damped { .. });
+        if by_last && grant.permits.get() > 1 {
             return 0;
         }
         // On the rest of an earlier rate, an operation takes another time.
@@ -569,8 +585,7 @@ impl Policy for TwoTimeline {
             _ => return None,
         };
         if self.constant_pace().is_some() {
-            state.ideal.retreat(back);
-            state.dispatch.retreat(back);
+            state.tracks().for_each(|track| track.retreat(back));
         }
         Some(back)
     }
@@ -578,9 +593,13 @@ impl Policy for TwoTimeline {
     fn rebase(&self, state: &mut State, old: &Self, now_ns: u64) {
         let now = u128::from(now_ns);
         if self.schedule != old.schedule {
-            state.ideal.change(self.schedule, now);
-            state.dispatch.change(self.schedule, now);
+            state.tracks().for_each(|track| track.change(self.schedule, now));
         }
+        state.ideal = match state.ideal.take() {
+            _ if self.is_batched() => None,
+            // Whatever was forfeited in batches is so in both.
+            ideal => ideal.or_else(|| Some(state.dispatch.clone())),
+        };
         // The rest of the last step is scaled to a step at the new numbers.
         let step_ns = |policy: &Self| Some(policy.step(policy.pace()?)?.0);
         let ahead_ns = state.gate_ns.saturating_sub(now);
@@ -605,7 +624,11 @@ impl Portable for TwoTimeline {
     }
 
     fn load(&self, saved: State, since: Shift) -> Result<State, SavedError> {
-        let (ideal, dispatch) = (saved.ideal.moved(since)?, saved.dispatch.moved(since)?);
+        if saved.ideal.is_some() == self.is_batched() {
+            return Err(SavedError::Malformed);
+        }
+        let ideal = saved.ideal.map(|ideal| ideal.moved(self.schedule, since)).transpose()?;
+        let dispatch = saved.dispatch.moved(self.schedule, since)?;
         // A gate from before the clock's zero has paid a little less of its fraction.
         let gate_ns = since.instant_ns(saved.gate_ns);
         Ok(State { ideal, dispatch, gate_ns, ..saved })

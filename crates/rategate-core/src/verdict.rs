@@ -113,8 +113,8 @@ pub(crate) const STARTED: u64 = u64::MAX;
 pub struct Opening {
     /// The instant that a reservation is promised.
     pub start_ns: u64,
-    /// The first instant at which a try passes. It is `start_ns` for every policy but the pacer,
-    /// which grants at once what is not worth a sleep.
+    /// The first instant at which a try passes. It is `start_ns` but for batches, which
+    /// grant at once what is not worth a sleep.
     pub opens_ns: u64,
     /// The instant on the policy's schedule, if it keeps one.
     pub scheduled_ns: Option<u64>,

@@ -454,6 +454,9 @@ fn calendars_have_digests() {
     assert_eq!(digest(text), digest("month in Europe/Rome"));
     assert_ne!(digest(text), digest("month in Europe/Romf"));
     assert_ne!(digest("day"), digest("day\0"));
+    // Apart by one byte only, which is the eighth of eight.
+    assert_ne!(digest("month in Asia/Irkutsk"), digest("month in Asia/Yakutsk"));
+    assert!(digest(text) < 1 << 52, "a store keeps no more");
 }
 
 #[test]

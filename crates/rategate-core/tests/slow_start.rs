@@ -508,10 +508,10 @@ fn a_ramp_goes_on_after_a_restart() {
     let other = slow(SlidingLog::new(1, Duration::from_secs(1)), 10 * S, 10);
     let since = RestoreContext { now_ns: 0, elapsed_ns: 0 };
     let refused = restore(other, &saved, since).unwrap_err();
-    assert_eq!(refused, SavedError::OtherPolicy { saved: "SlowStart" });
-    assert_eq!(refused.to_string(), "the limit is of another policy, SlowStart");
+    assert_eq!(refused, SavedError::OtherPolicy { saved: "slow start" });
+    assert_eq!(refused.to_string(), "the limit is of another policy, slow start");
     let plain = restore(Gcra::spaced(rate("1/s")), &saved, since);
-    assert_eq!(plain.unwrap_err(), SavedError::OtherPolicy { saved: "SlowStart" });
+    assert_eq!(plain.unwrap_err(), SavedError::OtherPolicy { saved: "slow start" });
 }
 
 /// Numbers at the edges: nothing wraps, retries stay exact, and the clock's end ends a ramp.
@@ -603,7 +603,7 @@ fn any_policy_holds_a_slow_start() {
     let since = RestoreContext { now_ns: 0, elapsed_ns: 0 };
     assert!(restore(log, &saved, since).is_ok());
     let refused = restore(bucket("1/s"), &saved, since).unwrap_err();
-    assert_eq!(refused, SavedError::OtherPolicy { saved: "SlowStart" });
+    assert_eq!(refused, SavedError::OtherPolicy { saved: "slow start" });
     assert!(size_of::<Member>() <= 320, "its state is in a box: {}", size_of::<Member>());
     // The box of the state counts as what a key has on the heap.
     let heap_bytes = |policy| Member::fresh(policy, 0).heap_bytes();

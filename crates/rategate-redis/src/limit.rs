@@ -255,7 +255,7 @@ impl Limit {
             }
             Kind::FixedWindow { period_us } => Row::of(b'w', &[period_us, self.maximum, permits]),
             Kind::Calendar(quota) => {
-                let numbers = [calendar::digest(&quota), self.maximum, permits];
+                let numbers = [quota.digest(), self.maximum, permits];
                 Row { calendar: Some(quota), ..Row::of(b'k', &numbers) }
             }
             Kind::SlidingLog { held_us, grid_us } => {

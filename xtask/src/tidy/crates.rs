@@ -10,7 +10,8 @@ use crate::tools::Workspace;
 /// The first cell of the table's header, by which the table is found.
 const TABLE_MARK: &str = "may import ->";
 
-/// The core depends on nothing but others' atomics in place of its own, if no feature asks for more.
+/// The core depends on nothing but others' atomics in place of its own, unless a feature asks for
+/// more.
 const CORE: &str = "rategate-core";
 const ATOMICS: [&str; 2] = ["loom", "portable-atomic"];
 

@@ -182,7 +182,7 @@ impl Policy for AdaptiveConcurrency {
                 Some(Sample { start_ns, end_ns: now_ns, in_flight, outcome })
             }
         };
-        if permits > 0 || sample.is_some() {
+        if permits > 0 || matches!(correction, Correction::End(_)) {
             state.in_flight = state.in_flight.saturating_sub(permits);
             state.learned.end(now_ns, sample);
         }

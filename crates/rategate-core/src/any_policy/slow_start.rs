@@ -351,13 +351,13 @@ impl Portable for SlowStart {
     type Saved = Option<(Ramp, u64, Vec<u8>)>;
 
     fn save(&self, state: &State, now_ns: u64) -> Self::Saved {
-        Some((state.ramp?, state.full_ns, state.inner.save(now_ns, 0, Vec::new())))
+        Some((state.ramp?, state.full_ns, state.inner.save(now_ns, Vec::new())))
     }
 
     fn load(&self, saved: Self::Saved, since: Shift) -> Result<State, SavedError> {
         let Some((ramp, full_ns, inner)) = saved else { return Ok(self.fresh(since.now_ns())) };
         let ramp = Ramp { end_ns: since.clock_ns(ramp.end_ns), ..ramp };
-        let (inner, _) = Member::load(self.policy(), &inner, since.context())?;
+        let inner = Member::load(self.policy(), &inner, since)?;
         Ok(State { inner, ramp: Some(ramp), full_ns: since.clock_ns(full_ns) })
     }
 }

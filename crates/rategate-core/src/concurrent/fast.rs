@@ -120,7 +120,9 @@ impl Fast {
         Self(match limits.only().map(Member::policy) {
             Some(AnyPolicy::Gcra(_)) => Form::Bucket(Bucket::sealed()),
             Some(AnyPolicy::SlidingLog(policy)) => Form::Log(Box::new(Ring::sealed(&policy))),
-            Some(AnyPolicy::TwoTimeline(_)) => Form::Schedule(Box::new(Timelines::sealed())),
+            Some(AnyPolicy::TwoTimeline(policy)) if !policy.is_batched() => {
+                Form::Schedule(Box::new(Timelines::sealed()))
+            }
             Some(AnyPolicy::FixedWindow(_)) => Form::Window(Window::sealed()),
             _ => Form::Locked(Gate::open()),
         })

@@ -52,7 +52,8 @@
 //! # Without 64-bit atomics
 //!
 //! A target without them, such as `thumbv7m-none-eabi`, takes those of the crate `portable-atomic`,
-//! which has a lock for them. `--cfg rategate_without_atomics` does so on every target.
+//! which has a lock for them: an interrupt must not decide there. One that cannot compare and swap
+//! at all, such as `thumbv6m-none-eabi`, also needs the feature `critical-section` of that crate.
 //!
 //! ```
 //! use rategate_core::concurrent::LockFreeVerdict;

@@ -42,7 +42,7 @@ impl Ledger {
     /// Records that the operation of a promise has started before its time, at `now_ns`. Returns
     /// `true` if there was such a promise.
     ///
-    /// This happens to a sleeper of a [pacer](crate::pacer) that woke early and carries the rest
+    /// This happens to a sleeper of a [batched schedule](crate::two_timeline::Mode::Batched) that woke early and carries the rest
     /// into its next sleep.
     pub fn start_early(&mut self, now_ns: u64, ticket: Ticket) -> bool {
         self.pass_to(now_ns);
@@ -84,9 +84,13 @@ impl Ledger {
     /// Takes back permits of the grant `serial`, or of an unknown one.
     fn apply(&mut self, refund: Refund, serial: Option<u64>) -> u64 {
         let before = self.buckets_with_holds();
-        let permits = self.correct_alike(refund.permits, |permits| {
-            Correction::Back(Refund { permits, ..refund })
-        });
+        let permits = if self.started.as_slice().is_empty() {
+            refund.permits
+        } else {
+            self.correct_alike(refund.permits, |permits| {
+                Correction::Back(Refund { permits, ..refund })
+            })
+        };
         self.note_refund(&before, serial);
         self.note_return(permits);
         permits

@@ -438,10 +438,14 @@ impl Ramp {
 impl Track {
     /// Moves the track to another clock. Operations due before that clock's zero are forfeited:
     /// late ones may belong to a rate long replaced, so they must not come later instead.
-    pub(crate) fn moved(mut self, since: Shift) -> Result<Self, SavedError> {
-        let last = self.pieces.len().checked_sub(1);
+    pub(crate) fn moved(mut self, schedule: Schedule, since: Shift) -> Result<Self, SavedError> {
         let open = self.pieces.iter().position(|piece| piece.left.is_none());
-        if last.is_none() || open != last || !self.pieces.iter().all(Piece::is_valid) {
+        let is_valid = open == self.pieces.len().checked_sub(1)
+            && self.pieces.back().is_some_and(|last| last.schedule == schedule)
+            && self.pieces.len() <= MAX_PIECES
+            && self.pieces.iter().is_sorted_by_key(|piece| piece.since_ns)
+            && self.pieces.iter().all(Piece::is_valid);
+        if !is_valid {
             return Err(SavedError::Malformed);
         }
         let zero_ns = since.zero_ns();
@@ -463,7 +467,7 @@ impl Track {
                 PieceKind::AtOnce | PieceKind::Stopped { .. } => {}
             }
         }
-        Ok(self)
+        if self.pieces.is_empty() { Err(SavedError::Malformed) } else { Ok(self) }
     }
 }
 
@@ -473,7 +477,8 @@ impl Piece {
         match self.course {
             PieceKind::Ramp { ramp, .. } => self.schedule.0 == Form::Ramp(ramp),
             PieceKind::Stopped { missing } => missing.numerator < missing.denominator,
-            PieceKind::Paced { .. } | PieceKind::AtOnce => true,
+            PieceKind::Paced { next, pace } => next.is_in(pace),
+            PieceKind::AtOnce => true,
         }
     }
 }

@@ -23,8 +23,6 @@ use rategate_core::calendar::{Calendar, Window};
 
 use super::MAX_INSTANT_US;
 
-/// The bits of a calendar's digest that a store keeps: those of a number that is exact there.
-const DIGEST_BITS: u64 = (1 << 52) - 1;
 /// The last border. A reply doubles it.
 const LAST_BORDER_US: u64 = MAX_INSTANT_US - 1;
 
@@ -43,7 +41,7 @@ thread_local! {
 /// of that one. A thread remembers the latest: calls are alike.
 pub(crate) fn borders(quota: &Calendar, around_us: u64) -> [u64; 5] {
     BORDERS.with(|latest| {
-        let at = usize::try_from(digest(quota)).unwrap_or(0) % LATEST;
+        let at = usize::try_from(quota.digest()).unwrap_or(0) % LATEST;
         let latest = latest.get(at);
         if let Some((known, borders)) = latest.and_then(Cell::get)
             && known == *quota
@@ -73,11 +71,6 @@ pub(crate) fn lengths_us(quota: &Calendar, around_us: u64) -> [u64; 3] {
     let before = current.start_ns.checked_sub(1).map_or(current, |at_ns| quota.window(at_ns));
     [before, current, quota.window(current.end_ns)]
         .map(|window| (window.length_ns() / 1_000).max(1))
-}
-
-/// Returns the number by which the store tells calendars apart.
-pub(crate) const fn digest(quota: &Calendar) -> u64 {
-    quota.digest() & DIGEST_BITS
 }
 
 /// Returns the end of the window that a reply is about.

@@ -317,8 +317,8 @@ fn restore<I: Id, C: Clock + Clone>(
 }
 
 fn seeds_of<I: Id>(own: &[u8]) -> Result<Seeds, SnapshotError> {
-    match postcard::from_bytes::<Own>(own) {
-        Ok((is_fast, seeds, key_words)) if key_words == I::WORDS => {
+    match postcard::take_from_bytes::<Own>(own) {
+        Ok(((is_fast, seeds, key_words), [])) if key_words == I::WORDS => {
             let hashing = if is_fast { Hashing::Fast } else { Hashing::FloodSafe };
             Ok(Seeds::from_words(hashing, seeds))
         }

@@ -31,8 +31,8 @@ use rategate_core::span::whole_ns;
 ///   or late makes the next one longer or shorter; no error adds up.
 /// * Time before the first [`wait`](Self::wait) counts as time of the first operation.
 /// * It has a history, so it serves one loop; start a new run with a new throttle. Threads share
-///   a [`Limiter`](crate::Limiter) over a batched [`TwoTimeline`] instead, which they call *before* each
-///   operation.
+///   a [`Limiter`](crate::Limiter) over a batched [`TwoTimeline`] instead, which they call
+///   *before* each operation.
 ///
 /// ```
 /// use std::time::Duration;

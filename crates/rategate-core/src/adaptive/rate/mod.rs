@@ -295,15 +295,16 @@ impl Policy for AdaptiveRate {
         grant.start_ns
     }
 
-    /// A charge takes permits beyond the burst. They stay within the longest debt at the rate of now.
+    /// A charge takes permits beyond the burst, within the longest debt at the rate of now.
     fn correct(&self, state: &mut State, correction: Correction) -> Option<u64> {
         match correction {
             Correction::Back(refund) => {
                 let is_newest = refund.start_ns == state.newest_ns;
                 let is_known = is_newest || refund.busy_until_ns >= refund.now_ns;
-                let back = if is_known { refund.permits } else { 0 };
-                state.level.sub(back);
-                Some(back)
+                if is_known {
+                    state.level.sub(refund.permits);
+                }
+                Some(if is_known { refund.permits } else { 0 })
             }
             Correction::Credit { now_ns, permits } => {
                 state.pass_to(now_ns);

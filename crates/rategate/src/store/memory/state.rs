@@ -72,7 +72,7 @@ impl State {
         let same_kind = match (&self.live, limit.policy()) {
             (Live::Held(_), None) => true,
             (Live::Paced(ledger), Some(policy)) => {
-                ledger.policies().all(|in_force| in_force.is_like(&policy))
+                ledger.policies().map(|in_force| in_force.is_like(&policy)).eq([true])
             }
             _ => false,
         };
