@@ -4,12 +4,13 @@
 
 use std::process;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::task::Waker;
 
+use rategate_core::concurrent::Fast;
 use rategate_core::debt::Debt;
 
 use crate::clock::wait::{CancelToken, Listeners, Precision, Waiter};
-use crate::shared::Later;
 use crate::stats::LimitStats;
 use crate::sync::{AtomicU64, OnceLock, Ordering};
 
@@ -33,6 +34,40 @@ pub(crate) struct OnDemand {
     batches: OnceLock<Arc<Batches>>,
     /// Absent until the lock-free state has been replaced.
     pub(crate) later: OnceLock<Box<Later>>,
+}
+
+/// The number of times that a lock-free state can be replaced, enough for the largest log: each
+/// larger one holds at least twice as much.
+const REPLACEMENTS: usize = 18;
+
+/// The lock-free states that have replaced the first, since the limit had outgrown it, or had become
+/// one of another policy.
+///
+/// A reader may still use the old one then, so the old one stays, sealed, as long as the limiter.
+/// Of a log that grows, all together take less than twice the memory of the largest.
+#[derive(Debug, Default)]
+pub(crate) struct Later {
+    forms: [OnceLock<Box<Fast>>; REPLACEMENTS],
+    /// The number of them. Written under the limiter's lock.
+    count: AtomicUsize,
+}
+
+impl Later {
+    /// Returns the newest.
+    pub(crate) fn last(&self) -> Option<&Fast> {
+        // Acquire: makes the later state visible, which was stored before the count.
+        let last = self.count.load(Ordering::Acquire).checked_sub(1)?;
+        self.forms.get(last)?.get().map(|lock_free| &**lock_free)
+    }
+
+    /// Adds another, if there is room. Returns `true` if so.
+    pub(crate) fn add(&self, form: impl FnOnce() -> Fast) -> bool {
+        let count = self.count.load(Ordering::Relaxed);
+        let Some(cell) = self.forms.get(count) else { return false };
+        let _ = cell.set(Box::new(form()));
+        self.count.store(count.saturating_add(1), Ordering::Release);
+        true
+    }
 }
 
 /// The words that local handles read before they use a batch.

@@ -21,7 +21,6 @@ use rategate_core::policy::Ending;
 use rategate_core::share::Share;
 use rategate_core::verdict::{self, Verdict};
 
-pub(crate) use self::lock_free::Later;
 use self::locked::Locked;
 use crate::clock::wait::{CancelToken, Waiter};
 use crate::clock::{Clock, NeverBack};

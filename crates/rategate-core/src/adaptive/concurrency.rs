@@ -96,7 +96,7 @@ impl State {
     }
 
     /// Returns the latency without a queue, in nanoseconds, if the method knows one:
-    /// [`Method::Knee`] does.
+    /// [`Method::Knee`](super::Method::Knee) does.
     #[must_use]
     pub fn base_ns(&self) -> Option<u64> {
         self.learned.base_ns()

@@ -176,7 +176,7 @@ impl fmt::Display for CalendarSpec {
 impl FromStr for CalendarSpec {
     type Err = CalendarError;
 
-    /// Reads a calendar's [own text](Calendar::text).
+    /// Reads a calendar's [own text](rategate_core::calendar::Calendar::text).
     fn from_str(text: &str) -> Result<Self, CalendarError> {
         let wrong = || CalendarError::Text(text.to_owned());
         let [unit, "in", zone, "from", anchor, "every", every] =

@@ -9,6 +9,8 @@ use super::key::Key;
 use crate::clock::Clock;
 use crate::decision::Grant;
 use crate::error::KeyedError;
+#[cfg(doc)]
+use crate::limiter::Limiter;
 use crate::status::Status;
 use crate::sync::Ordering;
 

@@ -13,6 +13,8 @@ use super::limit::LimitStats;
 use super::outcome::Outcome;
 use super::report::{Report, Tops};
 use super::sample::Sample;
+#[cfg(doc)]
+use super::top::Top;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
 /// The most threads that have sketches of their own; as many sketches again are shared.

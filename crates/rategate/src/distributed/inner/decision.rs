@@ -232,7 +232,7 @@ fn claimed(received: Option<Delivered>) -> Result<Decision, StoreError> {
 ///
 /// Dropped before the store's reply was read, it gives up the decision: permits go back. A
 /// decision that was there at once has been made, and its permits stay taken unless the grant
-/// is [refunded](super::Distributed::refund).
+/// is [refunded](crate::distributed::Distributed::refund).
 #[derive(Debug)]
 #[must_use = "a decision that is dropped before the store has replied is given up"]
 pub struct DecisionFuture(State);

@@ -134,7 +134,7 @@ impl<S: Store, C: Clock + Clone + 'static> Distributed<S, C> {
     /// Keeps [held](Self::hold) permits for as long as the guard lives.
     ///
     /// It renews them at each third of their time, and releases them when it is dropped. The first
-    /// guard starts the limiter's thread, unless it is [unattended](super::Builder::unattended).
+    /// guard starts the limiter's thread, unless it is [unattended](crate::distributed::Builder::unattended).
     pub fn keep(&self, key: &[u8], permits: NonZeroU64, lease: LeaseId) -> LeaseGuard<S, C> {
         self.attend_in_background();
         let held = Held { key: Key::from(key), permits, lease };
