@@ -223,8 +223,7 @@ impl Ledger {
     /// Returns how many permits a try within a [share](crate::share) of the limit could take at
     /// `now_ns`, as far as the share decides that. Returns `None` if no limit here bounds permits in
     /// flight.
-    #[must_use]
-    pub fn room_in_share(&self, now_ns: u64, share: Share) -> Option<u64> {
+    fn room_in_share(&self, now_ns: u64, share: Share) -> Option<u64> {
         let now_ns = self.clamp(now_ns);
         let rooms = self.started.as_slice().iter().filter_map(|limit| {
             let in_share = share.of(limit.max_in_flight(now_ns)?);

@@ -65,8 +65,7 @@ impl Ledger {
     }
 
     /// Returns `true` if the numbers have changed since `ticket` was issued.
-    #[must_use]
-    pub const fn has_changed_since(&self, ticket: Ticket) -> bool {
+    const fn has_changed_since(&self, ticket: Ticket) -> bool {
         ticket.serial < self.changed_from
     }
 
