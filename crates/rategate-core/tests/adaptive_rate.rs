@@ -1,10 +1,10 @@
 //! Tests of the contract of a rate that follows refusals, against a plain list of starts and of
 //! rates.
 
-use crate::common::{MS, S, granted, part};
+use crate::common::played::{Played, Step, Verb};
+use crate::common::{MS, S, granted, part, per};
 use fastrand::Rng;
 use rategate_core::adaptive::{AdaptiveRate, Outcome};
-use rategate_core::debt::Debt;
 use rategate_core::error::LimitError;
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
@@ -114,59 +114,20 @@ fn a_rate_is_exact_while_it_changes() {
 /// cancelled, charged and credited.
 #[test]
 fn one_rate_is_a_bucket() {
+    use Verb::{Cancel, Charge, Credit, Reserve, Try};
     for seed in 0..300 {
         let mut random = Rng::with_seed(seed);
         let (burst, permits) = (random.u64(1..=5), random.u64(1..=90));
-        let rate = Rate::new(permits, std::time::Duration::from_millis(1 << random.u64(0..=9)));
-        let rate = rate.unwrap();
-        let mut adaptive = Ledger::new(AdaptiveRate::new(rate, rate).burst(burst), 0);
-        let mut bucket = Ledger::new(Gcra::new(rate, burst).unwrap(), 0);
-        let (mut now_ns, mut grants): (u64, Vec<(Grant, Grant)>) = (0, Vec::new());
+        let rate = per(permits, MS << random.u64(0..=9));
+        let mut adaptive = Played::new(AdaptiveRate::new(rate, rate).burst(burst));
+        let mut bucket = Played::new(Gcra::new(rate, burst).unwrap());
+        let mut now_ns = 0;
         for _ in 0..200 {
             now_ns += random.u64(0..=20 * MS);
-            let permits = random.u64(1..=burst);
-            let mut both: [&mut Ledger; 2] = [&mut adaptive, &mut bucket];
-            match random.u64(..8) {
-                0 if !grants.is_empty() => {
-                    let (a, b) = grants.swap_remove(random.usize(..grants.len()));
-                    let back = [both[0].cancel(now_ns, a.ticket), both[1].cancel(now_ns, b.ticket)];
-                    assert_eq!(back[0], back[1], "seed {seed}");
-                }
-                1 => {
-                    let debt = Debt::CARRIED.at_most(std::time::Duration::from_secs(1));
-                    let charged = both.each_mut().map(|it| it.charge(now_ns, permits, debt));
-                    assert_eq!(charged[0], charged[1], "seed {seed}");
-                }
-                2 => {
-                    let back = [adaptive.credit(now_ns, permits), bucket.credit(now_ns, permits)];
-                    assert_eq!(back[0], back[1], "seed {seed}");
-                }
-                3..=5 => {
-                    let answers = both.each_mut().map(|it| it.reserve(now_ns, permits, None));
-                    match answers.map(granted) {
-                        [Some(a), Some(b)] => {
-                            assert_eq!(a.start_ns, b.start_ns, "seed {seed}");
-                            grants.push((a, b));
-                        }
-                        other => panic!("seed {seed}: {other:?}"),
-                    }
-                }
-                _ => {
-                    let answers = both.each_mut().map(|it| it.try_acquire(now_ns, permits));
-                    match answers {
-                        [Ok(Verdict::Denied(a)), Ok(Verdict::Denied(b))] => assert_eq!(a, b),
-                        other => {
-                            let starts = other.map(|it| granted(it).map(|grant| grant.start_ns));
-                            assert_eq!(starts[0], starts[1], "seed {seed}");
-                        }
-                    }
-                }
-            }
-            let both: [&Ledger; 2] = [&adaptive, &bucket];
-            assert_eq!(both[0].remaining(now_ns), both[1].remaining(now_ns), "seed {seed}");
-            assert_eq!(both[0].debt(now_ns), both[1].debt(now_ns), "seed {seed}");
-            let ends = both.map(|it| it.debt_ends_in_ns(now_ns));
-            assert_eq!(ends[0], ends[1], "seed {seed}");
+            let verbs = [Cancel, Charge, Credit, Reserve, Reserve, Reserve, Try, Try];
+            let step = Step::random(now_ns, &verbs, (burst, S), &mut random);
+            assert_eq!(adaptive.step(&step), bucket.step(&step), "seed {seed}: {step:?}");
+            assert_eq!(adaptive.seen(now_ns), bucket.seen(now_ns), "seed {seed}: {step:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Tests of the `backfill_pool` contract, against the three rules of a refill written out.
 
-use crate::common::{MS, RATES, S, fraction, granted, part, rate, retry, start};
+use crate::common::{MS, RATES, S, fraction, granted, part, per, rate, retry, start};
 use fastrand::Rng;
 use rategate_core::backfill_pool::{BackfillPool, MAX_POOL, State};
 use rategate_core::error::{ExceedsCapacity, LimitError};
@@ -201,9 +201,7 @@ fn the_clock_earns_exactly_the_rate() {
 fn no_window_holds_more_than_the_ceiling() {
     for seed in 1..150 {
         let mut random = Rng::with_seed(seed);
-        let pace =
-            Rate::new(random.u64(1..=9), std::time::Duration::from_nanos(random.u64(1..=60)))
-                .unwrap();
+        let pace = per(random.u64(1..=9), random.u64(1..=60));
         let (n, p) = fraction(pace);
         let (size, up) = (random.u64(1..=9), random.u64(4..=12));
         let policy = BackfillPool::new(size, Ratio::new(up, 4).unwrap(), Some(pace)).unwrap();

@@ -2,15 +2,14 @@
 //! goes from border to border.
 
 use std::num::NonZeroU64;
-use std::time::Duration;
 
-use crate::common::{S, granted, part, retry, start};
+use crate::common::{S, granted, ns, part, retry, start, window};
 use fastrand::Rng;
 use rategate_core::any_policy::{AnyPolicy, Member};
 use rategate_core::calendar::{Calendar, Grid, Window};
 use rategate_core::debt::{Charge, Debt};
 use rategate_core::error::{ExceedsCapacity, LimitError};
-use rategate_core::fixed_window::{Anchor, FixedWindow};
+use rategate_core::fixed_window::FixedWindow;
 use rategate_core::ledger::Ledger;
 use rategate_core::policy::{Correction, Taken};
 use rategate_core::saved::{RestoreContext, Saved, restore};
@@ -137,7 +136,7 @@ fn answers_are_those_of_one_counter() {
             let listed = grid("random", random_borders(&mut random, 3));
             (quota(permits, listed), listed)
         } else {
-            let even = FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch);
+            let even = window(permits, period_ns);
             (even, grid("even", (0..20_000).map(|nth| nth * period_ns).collect()))
         };
         let mut now_ns = random.u64(0..=90);
@@ -463,7 +462,7 @@ fn calendars_have_digests() {
 fn a_debt_has_a_bound() {
     let policy = quota(10, grid("days", vec![0, 1_000, 3_000]));
     let mut limit = Ledger::new(policy, 0);
-    let half = Debt::CARRIED.at_most(Duration::from_nanos(500));
+    let half = Debt::CARRIED.at_most(ns(500));
     let charged = limit.charge(0, 100, half).unwrap();
     assert_eq!((charged.booked, charged.forgiven, charged.debt), (15, 85, 5));
     let mut limit = Ledger::new(quota(1 << 40, grid("days", vec![0, 1_000])), 0);

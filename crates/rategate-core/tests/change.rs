@@ -1,24 +1,21 @@
 //! Tests of the rule for a change of numbers: permits in use stay in use, and the rest of the new
 //! allowance is available at once.
-
 use std::time::Duration;
 
-use crate::common::{S, fraction, granted, rate, retry, start};
+use crate::common::limits::{Kind, Scale, limit_of};
+use crate::common::played::{Played, Step, VERBS};
+use crate::common::{
+    S, fraction, granted, log, ns, rate, retry, start, window, window_of_first_call,
+};
 use fastrand::Rng;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::commit_log::CommitLog;
 use rategate_core::concurrency::Concurrency;
-use rategate_core::debt::Debt;
-use rategate_core::error::{ExceedsCapacity, LimitError};
-use rategate_core::fixed_window::{Anchor, FixedWindow};
+use rategate_core::error::LimitError;
 use rategate_core::gcra::Gcra;
-use rategate_core::holds::HoldVerdict;
 use rategate_core::ledger::Ledger;
 use rategate_core::rate::Rate;
-use rategate_core::sliding_log::SlidingLog;
-use rategate_core::slow_start::SlowStart;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
-use rategate_core::verdict::{Grant, Verdict};
 use rategate_testkit::oracle::Grants;
 
 const HOUR: u64 = 3_600 * S;
@@ -28,17 +25,11 @@ fn hourly(permits: u64) -> Vec<(&'static str, AnyPolicy)> {
     let rate = Rate::new(permits, Duration::from_secs(3_600)).unwrap();
     vec![
         ("gcra", Gcra::new(rate, permits).unwrap().into()),
-        ("sliding-log", SlidingLog::new(permits, Duration::from_nanos(HOUR)).into()),
-        ("compact-log", SlidingLog::new(permits, Duration::from_nanos(HOUR)).compact().into()),
-        (
-            "fixed-window",
-            FixedWindow::new(permits, Duration::from_nanos(HOUR), Anchor::Epoch).into(),
-        ),
-        (
-            "first call",
-            FixedWindow::new(permits, Duration::from_nanos(HOUR), Anchor::FirstCall).into(),
-        ),
-        ("commit-log", CommitLog::new(permits, Duration::from_nanos(HOUR)).into()),
+        ("sliding-log", log(permits, HOUR).into()),
+        ("compact-log", log(permits, HOUR).compact().into()),
+        ("fixed-window", window(permits, HOUR).into()),
+        ("first call", window_of_first_call(permits, HOUR).into()),
+        ("commit-log", CommitLog::new(permits, ns(HOUR)).into()),
         ("concurrency", Concurrency::new(permits).into()),
     ]
 }
@@ -208,72 +199,37 @@ fn another_policy_begins_as_used_up() {
 /// more than it grants at once, keeps its promises, and recovers.
 #[test]
 fn changes_of_the_policy_keep_the_promises() {
+    let kinds = [
+        Kind::Bucket,
+        Kind::Log,
+        Kind::WindowOfFirstCall,
+        Kind::BoundedAverage,
+        Kind::Strict,
+        Kind::SlowLog,
+    ];
     for seed in 0..2_000 {
         let mut random = Rng::with_seed(seed);
-        let policy = |random: &mut Rng| -> AnyPolicy {
-            let permits = random.u64(1..=8);
-            let rate = Rate::new(permits, Duration::from_nanos(S)).unwrap();
-            let period = Duration::from_nanos(S);
-            match random.u64(..6) {
-                0 => Gcra::new(rate, permits).unwrap().into(),
-                1 => SlidingLog::new(permits, period).into(),
-                2 => FixedWindow::new(permits, period, Anchor::FirstCall).into(),
-                3 => TwoTimeline::new(rate, Mode::Average, Some(period)).into(),
-                4 => TwoTimeline::new(rate, Mode::Strict, None).into(),
-                _ => SlowStart::new(SlidingLog::new(permits, period), period).unwrap().into(),
-            }
-        };
-        let mut in_force = policy(&mut random);
-        let mut limit = Ledger::new(in_force, 0);
-        let (mut now_ns, mut promised, mut holds, mut grants) = (0, Vec::new(), Vec::new(), vec![]);
+        let mut in_force = limit_of(&kinds, Scale::Of(S / 30), &mut random);
+        let mut played = Played::new(in_force);
+        let mut now_ns = 0;
         for step in 0..60 {
             let what = format!("seed {seed}, step {step}: {in_force:?}");
             now_ns += random.choice([0, 0, S / 10, S, 3 * S]).unwrap();
-            let permits = random.u64(1..=4);
-            match random.u64(..8) {
-                0 => grants.extend(granted_if(limit.try_acquire(now_ns, permits))),
-                1 => promised.extend(granted_if(limit.reserve(now_ns, permits, None))),
-                2 => {
-                    if let Ok(HoldVerdict::Held(hold)) = limit.try_hold(now_ns, permits, S) {
-                        holds.push(hold);
-                    }
-                }
-                3 if !holds.is_empty() => {
-                    let hold = holds.swap_remove(0);
-                    let _ = limit.commit(now_ns, hold, permits, Debt::CARRIED);
-                }
-                4 if !grants.is_empty() => {
-                    let grant = grants.swap_remove(0);
-                    assert!(limit.refund(now_ns, &grant, permits) <= grant.permits, "{what}");
-                }
-                5 => drop(limit.charge(now_ns, permits, Debt::CARRIED).unwrap()),
-                6 if !promised.is_empty() => {
-                    let late = promised.swap_remove(0);
-                    assert_eq!(limit.cancel(now_ns, late.ticket), late.start_ns > now_ns, "{what}");
-                }
-                _ => {
-                    in_force = policy(&mut random);
-                    limit.reconfigure(now_ns, in_force).unwrap();
-                }
+            if random.u64(..8) == 0 {
+                in_force = limit_of(&kinds, Scale::Of(S / 30), &mut random);
+                played.ledger.reconfigure(now_ns, in_force).unwrap();
             }
-            promised.retain(|grant| grant.start_ns > now_ns);
+            played.step(&Step::random(now_ns, &VERBS, (4, S), &mut random));
             // A schedule catches up on more than it grants at first.
             let catches_up = matches!(in_force, AnyPolicy::TwoTimeline(_));
             let most = if catches_up { u64::MAX } else { in_force.max_at_once() };
-            assert!(limit.remaining(now_ns) <= most, "{what}");
-            let waits = limit.peek(now_ns, 1).unwrap();
+            assert!(played.ledger.remaining(now_ns) <= most, "{what}");
+            let waits = played.ledger.peek(now_ns, 1).unwrap();
             assert!(waits.is_some_and(|wait_ns| wait_ns < 1_000 * S), "{what}: {waits:?}");
         }
         // What is promised can be cancelled to the end.
-        for grant in promised {
-            assert!(limit.cancel(now_ns, grant.ticket), "seed {seed}");
+        for grant in played.grants.iter().filter(|grant| grant.start_ns > now_ns) {
+            assert!(played.ledger.cancel(now_ns, grant.ticket), "seed {seed}");
         }
-    }
-}
-
-fn granted_if(verdict: Result<Verdict, ExceedsCapacity>) -> Option<Grant> {
-    match verdict {
-        Ok(Verdict::Granted(grant)) => Some(grant),
-        _ => None,
     }
 }

@@ -1,11 +1,9 @@
 //! Laws of a queue with several classes, against an oracle that recomputes everything at each
 //! step.
 
-use std::num::NonZeroU64;
-use std::time::Duration;
-
-use crate::common::queued::{Queued, Starts};
-use crate::common::{MS, S};
+use crate::common::queue_oracle::{OracleQueues, n};
+use crate::common::queued::Queued;
+use crate::common::{MS, S, bucket, log};
 use fastrand::Rng;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::debt::Debt;
@@ -13,89 +11,7 @@ use rategate_core::fair::{ClassId, MAX_CLASSES, Rounds, TooManyClasses};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::line::{Outcome, QueueBounds, QueueRejection, Request, WhenFull};
-use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
-
-fn n(number: u64) -> NonZeroU64 {
-    NonZeroU64::new(number).unwrap()
-}
-
-/// A waiter in the oracle: number, instant of joining, permits.
-type Waiter = (u32, u64, u64);
-
-/// The oracle: a list for each class, the order of classes, and a limit in which only started
-/// requests are booked.
-struct OracleQueues {
-    limit: Ledger,
-    rounds: Rounds,
-    waiting: Vec<Vec<Waiter>>,
-    starts: Starts,
-    in_order: Vec<u32>,
-}
-
-impl OracleQueues {
-    /// Returns the next waiter, as things stand.
-    fn next(&mut self) -> Option<(ClassId, Waiter)> {
-        let waiting = &self.waiting;
-        let first = |class: ClassId| waiting[class.index()].first().copied();
-        let class = self.rounds.pick(|class| first(class).map(|(_, _, permits)| n(permits)))?;
-        first(class).map(|waiter| (class, waiter))
-    }
-
-    /// Joins a waiter. A grant made at once, while no caller waits, is charged to no class.
-    fn join(&mut self, now_ns: u64, class: ClassId, (id, permits): (u32, u64)) {
-        let is_free = self.waiting.iter().all(Vec::is_empty);
-        let opening = self.limit.opening(now_ns, n(permits)).unwrap();
-        if is_free && opening.start_ns == now_ns {
-            self.limit.promise(now_ns, n(permits)).unwrap();
-            self.starts.insert(id, (now_ns, permits));
-            self.in_order.push(id);
-        } else {
-            self.waiting[class.index()].push((id, now_ns, permits));
-            self.pass_to(now_ns);
-        }
-    }
-
-    fn pass_to(&mut self, now_ns: u64) {
-        while let Some((class, (id, requested_ns, permits))) = self.next() {
-            let mut limit = self.limit.clone();
-            let start_ns = limit.promise(requested_ns, n(permits)).unwrap().start_ns;
-            if start_ns > now_ns {
-                break;
-            }
-            self.limit = limit;
-            self.rounds.charge(class, n(permits));
-            self.waiting[class.index()].remove(0);
-            self.starts.insert(id, (start_ns, permits));
-            self.in_order.push(id);
-        }
-    }
-
-    /// Returns the start of a waiter if no other waiter joins or leaves.
-    fn start_of(&self, id: u32) -> u64 {
-        let mut replay = Self {
-            limit: self.limit.clone(),
-            rounds: self.rounds.clone(),
-            waiting: self.waiting.clone(),
-            starts: Starts::new(),
-            in_order: Vec::new(),
-        };
-        replay.pass_to(u64::MAX);
-        self.starts.get(&id).unwrap_or_else(|| &replay.starts[&id]).0
-    }
-
-    /// Removes a waiter. The limit knows the next waiter, so its leaving is no sooner than now.
-    fn leave(&mut self, now_ns: u64, id: u32) -> bool {
-        if self.next().is_some_and(|(_, waiter)| waiter.0 == id) {
-            self.limit.pass_to(now_ns);
-        }
-        let before: usize = self.waiting.iter().map(Vec::len).sum();
-        for harness in &mut self.waiting {
-            harness.retain(|waiter| waiter.0 != id);
-        }
-        self.waiting.iter().map(Vec::len).sum::<usize>() < before
-    }
-}
 
 /// S4.17: all waiters start exactly when the oracle says, and in its order.
 ///
@@ -108,7 +24,7 @@ fn starts_are_those_of_class_queues_worked_out_anew() {
         let rate = random.choice(["1/s", "3/s", "1000/s", "30000001/s"]).unwrap().parse().unwrap();
         match random.u64(0..=2) {
             0 => story(&mut random, Ledger::new(Gcra::new(rate, 3).unwrap(), 0)),
-            1 => story(&mut random, Ledger::new(SlidingLog::new(4, Duration::from_nanos(S)), 0)),
+            1 => story(&mut random, Ledger::new(log(4, S), 0)),
             _ => story(&mut random, Ledger::new(TwoTimeline::new(rate, Mode::Average, None), 0)),
         }
         .iter()
@@ -131,9 +47,7 @@ fn story(random: &mut Rng, limit: Ledger) -> [usize; 4] {
             Ok(classes.last().unwrap())
         );
     }
-    let waiting = vec![Vec::new(); classes.len()];
-    let mut oracle =
-        OracleQueues { limit, rounds, waiting, starts: Starts::new(), in_order: Vec::new() };
+    let mut oracle = OracleQueues::new(limit, rounds);
     let (mut now_ns, step) = (0, random.choice([3, MS, S / 3]).unwrap());
     let [mut waited, mut left, mut late, mut in_time] = [0; 4];
     for id in 0..60 {
@@ -208,8 +122,7 @@ fn story(random: &mut Rng, limit: Ledger) -> [usize; 4] {
                 oracle.pass_to(now_ns);
             }
         }
-        let waiting: usize = oracle.waiting.iter().map(Vec::len).sum();
-        assert_eq!(queued.waiter_ids.len(), waiting);
+        assert_eq!(queued.waiter_ids.len(), oracle.waiters());
     }
     waited += queued.waiter_ids.len();
     let end_ns = now_ns + 1_000 * S;
@@ -229,7 +142,7 @@ fn story(random: &mut Rng, limit: Ledger) -> [usize; 4] {
 #[test]
 fn a_slow_and_a_fast_class_share_the_bytes() {
     let kilobyte = 1_000;
-    let rate = Gcra::new("100000/s".parse().unwrap(), kilobyte).unwrap();
+    let rate = bucket("100000/s", kilobyte);
     let mut crawl = Queued::new(Ledger::new(rate, 0));
     let slow = crawl.line.add_class(0, n(kilobyte), &mut crawl.woken).unwrap();
     let fast = crawl.line.add_class(0, n(kilobyte), &mut crawl.woken).unwrap();
@@ -274,8 +187,7 @@ fn a_flood_fills_its_own_queue() {
         (WhenFull::EvictNewest, false),
         (WhenFull::EvictNewest, true),
     ] {
-        let mut harness =
-            Queued::new(Ledger::new(Gcra::new("1/s".parse().unwrap(), 1).unwrap(), 0));
+        let mut harness = Queued::new(Ledger::new(bucket("1/s", 1), 0));
         let second = harness.line.add_class(0, n(1), &mut harness.woken).unwrap();
         let [flood, quiet] =
             if second_floods { [second, ClassId::FIRST] } else { [ClassId::FIRST, second] };
@@ -321,7 +233,7 @@ fn the_next_waiter_stays_next() {
 /// A start that was in time may become late once others join; the wait ends with the deadline.
 #[test]
 fn others_can_make_a_deadline_pass() {
-    let mut harness = Queued::new(Ledger::new(Gcra::new("1/s".parse().unwrap(), 1).unwrap(), 0));
+    let mut harness = Queued::new(Ledger::new(bucket("1/s", 1), 0));
     let heavy = harness.line.add_class(0, n(9), &mut harness.woken).unwrap();
     harness.join(0, 0, 1, None).unwrap();
     harness.join(0, 1, 1, None).unwrap();
@@ -344,7 +256,7 @@ fn others_can_make_a_deadline_pass() {
 /// The number of classes is bounded; a class of another queue has no queue here.
 #[test]
 fn classes_are_bounded() {
-    let mut harness = Queued::new(Ledger::new(SlidingLog::new(1, Duration::from_nanos(S)), 0));
+    let mut harness = Queued::new(Ledger::new(log(1, S), 0));
     let last = (1..MAX_CLASSES)
         .map(|_| harness.line.add_class(0, n(1), &mut harness.woken).unwrap())
         .last()
@@ -354,7 +266,7 @@ fn classes_are_bounded() {
     harness.request(0, 1, Request::of(1).in_class(last)).unwrap();
     assert_eq!(harness.line.next_ns(None), Some(S));
 
-    let mut other = Queued::new(Ledger::new(SlidingLog::new(1, Duration::from_nanos(S)), 0));
+    let mut other = Queued::new(Ledger::new(log(1, S), 0));
     other.join(0, 0, 1, None).unwrap();
     let unknown_class = Request::of(1).in_class(last);
     assert_eq!(other.request(0, 1, unknown_class), Err(QueueRejection::Full));

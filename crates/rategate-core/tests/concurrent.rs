@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use crate::common::with_lock_free::{Open, WithLockFree};
-use crate::common::{MS, S, US};
+use crate::common::{MS, S, US, bucket, log, ns, rate};
 use fastrand::Rng;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::calendar::{Calendar, Grid, Window};
@@ -112,14 +112,14 @@ fn the_bucket_answers_as_the_ledger_alone() {
 
 #[test]
 fn the_ring_answers_as_the_ledger_alone() {
-    let log = |permits, period_ns| SlidingLog::new(permits, Duration::from_nanos(period_ns));
+    let log = |permits, period_ns| log(permits, period_ns);
     let mut lock_free_count = 0;
     for seed in 1..=300 {
         for policies in [
             [log(1, 1_000), log(1, 500)],
             [log(3, MS), log(2, MS)],
-            [log(20, MS), log(20, 3 * MS).with_guard(Duration::from_nanos(17)).unwrap()],
-            [log(9, 10_000).with_resolution(Duration::from_nanos(700)).unwrap(), log(5, 10_000)],
+            [log(20, MS), log(20, 3 * MS).with_guard(ns(17)).unwrap()],
+            [log(9, 10_000).with_resolution(ns(700)).unwrap(), log(5, 10_000)],
         ] {
             let steps_ns = [random_step(seed) / 10, 1, 10, 300, 10_000, MS];
             lock_free_count += assert_same_history(seed, seed * 1_000, &policies, &steps_ns);
@@ -165,9 +165,7 @@ fn the_calendar_answers_as_the_ledger_alone() {
 
 #[test]
 fn the_window_answers_as_the_ledger_alone() {
-    let window = |permits, period_ns, anchor| {
-        FixedWindow::new(permits, Duration::from_nanos(period_ns), anchor)
-    };
+    let window = |permits, period_ns, anchor| FixedWindow::new(permits, ns(period_ns), anchor);
     let mut lock_free_count = 0;
     for seed in 1..=300 {
         for policies in [
@@ -186,7 +184,7 @@ fn the_window_answers_as_the_ledger_alone() {
 #[test]
 fn the_schedule_answers_as_the_ledger_alone() {
     let average = |rate: &str| TwoTimeline::new(rate.parse().unwrap(), Mode::Average, None);
-    let strict = TwoTimeline::new("5000/s".parse().unwrap(), Mode::Strict, None);
+    let strict = TwoTimeline::new(rate("5000/s"), Mode::Strict, None);
     let mut lock_free_count = 0;
     for seed in 1..=150 {
         for policies in [
@@ -208,7 +206,7 @@ fn the_schedule_answers_as_the_ledger_alone() {
 fn the_spaced_timelines_answer_as_the_ledger_alone() {
     let with = |rate: &str, mode: f64, catch_up_ns: Option<u64>| {
         let mode = Mode::from_compensation(mode).unwrap();
-        TwoTimeline::new(rate.parse().unwrap(), mode, catch_up_ns.map(Duration::from_nanos))
+        TwoTimeline::new(rate.parse().unwrap(), mode, catch_up_ns.map(ns))
     };
     let mut lock_free_count = 0;
     for seed in 1..=160 {
@@ -274,7 +272,7 @@ fn readings(policy: TwoTimeline, start_ns: u64, now_ns: u64, tries: u64) -> u64 
 /// that reading.
 #[test]
 fn the_kept_reading_is_used_and_renewed() {
-    let average = TwoTimeline::new("1000000000/s".parse().unwrap(), Mode::Average, None);
+    let average = TwoTimeline::new(rate("1000000000/s"), Mode::Average, None);
     let read = readings(average, 0, 100_000, 64_000);
     assert!((64_000 / REFRESH..64_000 / REFRESH + 64).contains(&read), "{read}");
 
@@ -301,7 +299,7 @@ fn the_kept_reading_is_used_and_renewed() {
 fn spaced_starts_are_stamped_afresh() {
     for mode in [1.0, 1.5] {
         let mode = Mode::from_compensation(mode).unwrap();
-        let policy = TwoTimeline::new("1000000/s".parse().unwrap(), mode, None);
+        let policy = TwoTimeline::new(rate("1000000/s"), mode, None);
         let lock_free = Ledger::new(policy, 0).lock_free(0);
         let step_ns = if mode == Mode::Strict { 1_000 } else { 666 };
         let mut last_ns = None;
@@ -348,14 +346,14 @@ fn a_lock_free_retry_is_exact_at_any_rate() {
         check(TwoTimeline::new(rate, Mode::Strict, None));
         check(TwoTimeline::new(rate, Mode::Average, Some(Duration::from_micros(1))));
     }
-    check(SlidingLog::new(7, Duration::from_nanos(1_234)));
+    check(log(7, 1_234));
 }
 
 /// A step back of the clock earns nothing, and the ledger decides for a reading before the form
 /// was made.
 #[test]
 fn a_step_back_earns_nothing() {
-    let lock_free = Ledger::new(Gcra::new("1000/s".parse().unwrap(), 2).unwrap(), S).lock_free(S);
+    let lock_free = Ledger::new(bucket("1000/s", 2), S).lock_free(S);
     assert!(matches!(lock_free.try_acquire(|| 2 * S, 2), LockFreeVerdict::Granted { .. }));
     for back_ns in [1, MS, 500 * MS] {
         let LockFreeVerdict::Denied { retry_after_ns } =
@@ -396,7 +394,7 @@ fn a_change_reads_the_clock_behind_all_grants() {
 /// That holds also after a credit of that grant.
 #[test]
 fn what_has_left_a_log_is_not_found_by_an_earlier_reading() {
-    let mut ledger = Ledger::new(SlidingLog::new(2, Duration::from_nanos(100)), 0);
+    let mut ledger = Ledger::new(log(2, 100), 0);
     let lock_free = ledger.lock_free(0);
     for now_ns in [0, 0, 105] {
         assert!(matches!(lock_free.try_acquire(|| now_ns, 1), LockFreeVerdict::Granted { .. }));
@@ -411,7 +409,7 @@ fn what_has_left_a_log_is_not_found_by_an_earlier_reading() {
 /// reports the whole wait.
 #[test]
 fn forfeited_time_costs_no_lock_free_form() {
-    let strict = TwoTimeline::new("1000003/s".parse().unwrap(), Mode::Strict, None);
+    let strict = TwoTimeline::new(rate("1000003/s"), Mode::Strict, None);
     let mut with_lock_free = WithLockFree::new(strict.into(), 0);
     let day_ns = 86_400 * S;
     for day in 1..=40 {

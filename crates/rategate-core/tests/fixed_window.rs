@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::common::{S, granted, retry, start};
+use crate::common::{S, call, granted, ns, retry, start, window};
 use fastrand::Rng;
 use rategate_core::error::{ExceedsCapacity, LimitError};
 use rategate_core::fixed_window::{Anchor, FixedWindow};
@@ -19,8 +19,7 @@ fn answers_are_those_of_one_counter_a_window() {
         let (permits, period_ns) = (random.u64(1..=6), random.u64(1..=50));
         let anchor = random.choice([Anchor::Epoch, Anchor::FirstCall]).unwrap();
         let mut now_ns = random.u64(0..=90);
-        let mut limit =
-            Ledger::new(FixedWindow::new(permits, Duration::from_nanos(period_ns), anchor), now_ns);
+        let mut limit = Ledger::new(FixedWindow::new(permits, ns(period_ns), anchor), now_ns);
         let mut grid_ns = (anchor == Anchor::Epoch).then_some(0);
         let (mut counts, mut grants) = (HashMap::<u64, u64>::new(), Grants::default());
         let mut last_ns = now_ns;
@@ -33,11 +32,7 @@ fn answers_are_those_of_one_counter_a_window() {
             while counts.get(&window(opens_ns)).unwrap_or(&0) + requested > permits {
                 opens_ns += 1;
             }
-            let answer = if reserves {
-                limit.reserve(now_ns, requested, None)
-            } else {
-                limit.try_acquire(now_ns, requested)
-            };
+            let answer = call(&mut limit, reserves, now_ns, requested);
             if reserves || opens_ns == now_ns {
                 assert_eq!(start(answer), opens_ns, "seed {seed}");
                 let grid_ns = *grid_ns.get_or_insert(opens_ns);
@@ -91,14 +86,13 @@ fn a_bad_clock_gains_nothing() {
     assert_eq!(retry(limit.try_acquire(0, 1)), 500, "counted from the newest reading");
 
     let begin_ns = 18_446_744_073 * S;
-    let mut limit =
-        Ledger::new(FixedWindow::new(1, Duration::from_nanos(S), Anchor::Epoch), begin_ns);
+    let mut limit = Ledger::new(window(1, S), begin_ns);
     assert!(granted(limit.try_acquire(u64::MAX, 1)).is_some());
     let Ok(Verdict::Denied(denial)) = limit.reserve(u64::MAX, 1, None) else { panic!("wrapped") };
     // The next border is the first full second after the clock's end.
     assert_eq!(denial.retry_after_ns.unwrap().get(), S - u64::MAX % S);
     // The clock's last instant is no border, or a window at it would never end.
-    let mut limit = Ledger::new(FixedWindow::new(1, Duration::from_nanos(1), Anchor::Epoch), 0);
+    let mut limit = Ledger::new(window(1, 1), 0);
     assert!(granted(limit.try_acquire(u64::MAX - 1, 1)).is_some());
     assert_eq!(retry(limit.try_acquire(u64::MAX, 1)), 1);
 }
@@ -106,9 +100,7 @@ fn a_bad_clock_gains_nothing() {
 /// Change: the count moves into the new window.
 #[test]
 fn a_change_keeps_the_count() {
-    let window = |permits, period_ns| {
-        FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch)
-    };
+    let window = |permits, period_ns| window(permits, period_ns);
     let mut limit = Ledger::new(window(4, 1_000), 0);
     assert!(granted(limit.try_acquire(2_300, 3)).is_some());
     limit.reconfigure(2_400, window(5, 100)).unwrap();
@@ -128,14 +120,8 @@ fn a_change_keeps_the_count() {
 
 #[test]
 fn misuse_is_an_error() {
-    assert_eq!(
-        FixedWindow::try_new(0, Duration::from_nanos(1), Anchor::Epoch),
-        Err(LimitError::ZeroPermits)
-    );
-    assert_eq!(
-        FixedWindow::try_new(1, Duration::from_nanos(0), Anchor::Epoch),
-        Err(LimitError::ZeroPeriod)
-    );
-    let mut limit = Ledger::new(FixedWindow::new(2, Duration::from_nanos(10), Anchor::Epoch), 0);
+    assert_eq!(FixedWindow::try_new(0, ns(1), Anchor::Epoch), Err(LimitError::ZeroPermits));
+    assert_eq!(FixedWindow::try_new(1, ns(0), Anchor::Epoch), Err(LimitError::ZeroPeriod));
+    let mut limit = Ledger::new(window(2, 10), 0);
     assert_eq!(limit.try_acquire(0, 3), Err(ExceedsCapacity::new(3, 2)));
 }

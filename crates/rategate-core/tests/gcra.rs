@@ -1,8 +1,6 @@
 //! Tests of the `gcra` contract, against a bucket of tokens counted in whole fractions.
 
-use std::time::Duration;
-
-use crate::common::{MS, RATES, S, fraction, granted, rate, retry, start};
+use crate::common::{MS, RATES, S, bucket, fraction, granted, per, rate, retry, start, traffic};
 use fastrand::Rng;
 use rategate_core::error::{ExceedsCapacity, LimitError};
 use rategate_core::gcra::Gcra;
@@ -53,7 +51,7 @@ impl Bucket {
 }
 
 fn random_rate(random: &mut Rng) -> Rate {
-    Rate::new(random.u64(1..=40), Duration::from_nanos(random.u64(1..=300))).unwrap()
+    per(random.u64(1..=40), random.u64(1..=300))
 }
 
 /// Units, Retry, Rounding: every decision of a mixed sequence is the bucket's.
@@ -95,19 +93,7 @@ fn no_window_holds_more_than_the_ceiling() {
         let mut random = Rng::with_seed(seed);
         let (rate, burst) = (random_rate(&mut random), random.u64(1..=8));
         let mut limit = Ledger::new(Gcra::new(rate, burst).unwrap(), 0);
-        let (mut grants, mut now_ns) = (Grants::default(), 0);
-        for _ in 0..120 {
-            now_ns += random.choice([0, 0, 1, 5, 30, 200]).unwrap();
-            let permits = random.u64(1..=burst);
-            let answer = if random.u64(..3) == 0 {
-                limit.reserve(now_ns, permits, None)
-            } else {
-                limit.try_acquire(now_ns, permits)
-            };
-            if let Some(grant) = granted(answer) {
-                grants.add(grant.start_ns, permits);
-            }
-        }
+        let grants = traffic(&mut limit, &mut random, (120, &[0, 0, 1, 5, 30, 200], burst));
         let (n, p) = fraction(rate);
         // (W + (burst - 1) p / n) / (p / n), rounded up.
         let ceiling = |window_ns: u128| (window_ns * n).div_ceil(p) + u128::from(burst) - 1;
@@ -120,7 +106,7 @@ fn no_window_holds_more_than_the_ceiling() {
 #[test]
 fn the_ceiling_is_reached() {
     let (interval_ns, burst) = (10, 4);
-    let rate = Rate::new(1, Duration::from_nanos(interval_ns)).unwrap();
+    let rate = per(1, interval_ns);
     let mut limit = Ledger::new(Gcra::new(rate, burst).unwrap(), 0);
     let mut grants = Grants::default();
     for now_ns in 1_000..1_200 {
@@ -139,7 +125,7 @@ fn the_ceiling_is_reached() {
 #[test]
 fn a_deep_bucket_exceeds_the_period_and_a_shallow_one_does_not() {
     let (permits, period_ns) = (5, 1_000);
-    let rate = Rate::new(permits, Duration::from_nanos(period_ns)).unwrap();
+    let rate = per(permits, period_ns);
     for (burst, max) in [(permits, 2 * permits - 1), (1, permits)] {
         let mut limit = Ledger::new(Gcra::new(rate, burst).unwrap(), 0);
         let mut grants = Grants::default();
@@ -158,7 +144,7 @@ fn retry_after_is_exact_at_every_rate() {
     for text in RATES {
         for burst in [1, 2, 1_000] {
             for permits in [1, 2, burst] {
-                let mut limit = Ledger::new(Gcra::new(rate(text), burst).unwrap(), 12_345);
+                let mut limit = Ledger::new(bucket(text, burst), 12_345);
                 if permits > burst {
                     continue;
                 }
@@ -184,7 +170,7 @@ fn reservations_lose_nothing_in_a_year() {
         let (n, p) = fraction(rate(text));
         let day_ns = 86_400 * u128::from(S);
         let burst = u64::try_from((day_ns * n / p).max(1)).unwrap();
-        let mut limit = Ledger::new(Gcra::new(rate(text), burst).unwrap(), 0);
+        let mut limit = Ledger::new(bucket(text, burst), 0);
         let mut taken = 0_u128;
         let mut random = Rng::with_seed(5);
         for _ in 0..365 {
@@ -208,7 +194,7 @@ fn polling_loses_nothing() {
             let interval_ns =
                 u64::try_from((p / n / slices).max(u128::from(MS) / slices)).unwrap() + 1;
             let burst = u64::try_from(u128::from(interval_ns) * n / p).unwrap() + 2;
-            let mut limit = Ledger::new(Gcra::new(rate(text), burst).unwrap(), 0);
+            let mut limit = Ledger::new(bucket(text, burst), 0);
             let mut taken = 0;
             for poll in 0..400 {
                 let now_ns = poll * interval_ns;
@@ -229,7 +215,7 @@ fn polling_loses_nothing() {
 fn the_end_of_the_clock_wraps_nothing() {
     for text in RATES {
         let begin_ns = 18_446_744_073 * S;
-        let mut limit = Ledger::new(Gcra::new(rate(text), 2).unwrap(), begin_ns);
+        let mut limit = Ledger::new(bucket(text, 2), begin_ns);
         assert_eq!(start(limit.try_acquire(begin_ns, 2)), begin_ns);
         for now_ns in [begin_ns, begin_ns + 1, u64::MAX - 1, u64::MAX, u64::MAX, begin_ns] {
             let before = format!("{limit:?}");
@@ -284,7 +270,7 @@ fn a_change_keeps_what_is_left() {
 /// Change to never and back: nothing is earned in between, and the state is kept.
 #[test]
 fn never_stops_the_clock_of_the_bucket() {
-    let (paced, never) = (Gcra::new(rate("1/s"), 3).unwrap(), Gcra::new(Rate::NEVER, 3).unwrap());
+    let (paced, never) = (bucket("1/s", 3), Gcra::new(Rate::NEVER, 3).unwrap());
     let mut limit = Ledger::new(paced, 0);
     assert!(granted(limit.try_acquire(0, 3)).is_some());
     limit.reconfigure(S + S / 4, never).unwrap();
@@ -305,7 +291,7 @@ fn never_stops_the_clock_of_the_bucket() {
 #[test]
 fn misuse_is_an_error() {
     assert_eq!(Gcra::new(rate("1/s"), 0), Err(LimitError::ZeroPermits));
-    let gcra = Gcra::new(rate("1/s"), 2).unwrap();
+    let gcra = bucket("1/s", 2);
     assert_eq!((gcra.rate(), gcra.burst_size().get()), (rate("1/s"), 2));
     assert_eq!(Ledger::new(gcra, 0).try_acquire(0, 3), Err(ExceedsCapacity::new(3, 2)));
 }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::common::{S, granted, part, rate};
+use crate::common::{S, granted, ns, part, rate};
 use fastrand::Rng;
 use rategate_core::ledger::Ledger;
 use rategate_core::warm_up::WarmUp;
@@ -42,7 +42,7 @@ impl Caller {
 
     fn set_rate(&mut self, permits_per_second: &str) {
         let old = *part::<WarmUp>(&self.limit);
-        let new = WarmUp::new(rate(permits_per_second), Duration::from_nanos(old.period_ns()));
+        let new = WarmUp::new(rate(permits_per_second), ns(old.period_ns()));
         let new = new.unwrap().with_cold_factor(old.cold_factor()).unwrap();
         self.limit.reconfigure(self.now_ns, new).unwrap();
     }

@@ -2,84 +2,32 @@
 //!
 //! The oracles are limits that never received the cancelled calls, and searches through every
 //! instant.
-
 use std::mem::discriminant;
 use std::num::NonZeroU64;
-use std::time::Duration;
 
-use crate::common::{MS, S, granted, pacer, policy, rate, retry, slowed, start};
+use crate::common::limits::{Kind, Scale, TIMED, limit};
+use crate::common::{
+    MS, S, bucket, call, exact_retry, granted, log, ns, pacer, per, policy, rate, retry, start,
+    timeline, window_of_first_call,
+};
 use fastrand::Rng;
-use rategate_core::adaptive::AdaptiveRate;
+use rategate_core::all_of::AllOf;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
-use rategate_core::commit_log::CommitLog;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::debt::Debt;
 use rategate_core::error::LimitError;
-use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::rate::Rate;
 use rategate_core::ratio::Ratio;
-use rategate_core::schedule::Schedule;
-use rategate_core::sliding_log::SlidingLog;
-use rategate_core::two_timeline::{Mode, TwoTimeline};
+use rategate_core::two_timeline::Mode;
 use rategate_core::verdict::{Grant, Ticket, Verdict};
-use rategate_core::warm_up::WarmUp;
 use rategate_testkit::oracle::Grants;
 
 /// Returns one of each policy and each mode, with small random numbers.
-fn policies(random: &mut Rng) -> Vec<AnyPolicy> {
-    let rate = Rate::new(random.u64(1..=9), Duration::from_nanos(random.u64(1..=60))).unwrap();
-    let slow = Rate::new(1, Duration::from_nanos(random.u64(5..=60))).unwrap();
-    let (permits, period_ns) = (random.u64(1..=6), random.u64(1..=60));
-    let cap_ns = random.u64(0..=100);
-    let ratio = Ratio::new(random.u64(4..=9), 4).unwrap();
-    let log = SlidingLog::new(permits, Duration::from_nanos(period_ns));
-    let damped = Mode::from_compensation(0.25).unwrap();
-    let ramp = Schedule::ramp(slow, rate, random.u64(1..=500)).unwrap();
-    let warm_up = WarmUp::new(rate, Duration::from_nanos(random.u64(1..=500))).unwrap();
-    vec![
-        Gcra::new(rate, permits).unwrap().into(),
-        AdaptiveRate::new(slow, rate_above(slow)).burst(permits).into(),
-        log.into(),
-        log.with_guard(Duration::from_nanos(random.u64(0..=9)))
-            .unwrap()
-            .with_resolution(Duration::from_nanos(random.u64(1..=period_ns)))
-            .unwrap()
-            .into(),
-        FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch).into(),
-        FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::FirstCall).into(),
-        pacer(rate, Duration::from_nanos(random.u64(0..=50)), Some(Duration::from_nanos(cap_ns)))
-            .into(),
-        pacer(rate, Duration::from_nanos(random.u64(0..=50)), None).into(),
-        TwoTimeline::new(rate, Mode::Average, None).into(),
-        TwoTimeline::new(rate, Mode::Average, Some(Duration::from_nanos(cap_ns))).into(),
-        TwoTimeline::new(rate, Mode::Strict, None).into(),
-        TwoTimeline::new(rate, damped, None).into(),
-        TwoTimeline::new(rate, damped, Some(Duration::from_nanos(cap_ns))).into(),
-        TwoTimeline::new(rate, Mode::Burst(ratio), None).into(),
-        TwoTimeline::on_schedule(ramp, Mode::Average, None).into(),
-        TwoTimeline::on_schedule(ramp, Mode::Strict, None).into(),
-        warm_up.into(),
-        warm_up.with_cold_factor(ratio).unwrap().with_max_request(permits).unwrap().into(),
-        BackfillPool::new(permits, ratio, Some(rate)).unwrap().into(),
-        BackfillPool::new(permits, Ratio::ONE, Some(slow)).unwrap().into(),
-        slowed(Gcra::new(rate, permits).unwrap(), random),
-        slowed(log, random),
-        slowed(
-            FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::FirstCall),
-            random,
-        ),
-        slowed(TwoTimeline::new(rate, damped, Some(Duration::from_nanos(cap_ns))), random),
-        slowed(TwoTimeline::new(rate, Mode::Burst(ratio), None), random),
-    ]
-}
-
-/// Returns twice a rate.
-fn rate_above(rate: Rate) -> Rate {
-    let (permits, period_ns) = rate.fraction().unwrap();
-    Rate::new(permits * 2, Duration::from_nanos(period_ns)).unwrap()
+fn policies(random: &mut Rng) -> [AnyPolicy; TIMED.len()] {
+    TIMED.map(|kind| limit(kind, Scale::Of(1), random))
 }
 
 /// Returns the policies without a rate, which decide at once or never.
@@ -155,10 +103,7 @@ fn every_denial_carries_the_exact_wait() {
         };
         let after_ns = denial.retry_after_ns.expect("time helps").get();
         assert_eq!(peeked, Ok(Some(after_ns)), "{what}");
-        let at = |now_ns: u64| granted(limit.clone().try_acquire(now_ns, permits));
-        assert!(at(now_ns + after_ns - 1).is_none(), "{what}: sooner than {after_ns}");
-        let grant = at(now_ns + after_ns).unwrap_or_else(|| panic!("{what}: not at {after_ns}"));
-        assert_eq!(grant.start_ns, now_ns + after_ns);
+        assert_eq!(exact_retry(limit, now_ns, permits, what), after_ns, "{what}");
     };
     walk(60, false, law);
     walk(60, true, law);
@@ -263,7 +208,7 @@ fn going_backwards_earns_nothing() {
 /// X5.3: every verb that carries a reading advances the clock, not only grants.
 #[test]
 fn every_reading_counts() {
-    let log = SlidingLog::new(1, Duration::from_nanos(100));
+    let log = log(1, 100);
     let readers: [fn(&mut Ledger); 4] = [
         |limit| assert!(!limit.release(50, 1)),
         |limit| assert!(!limit.abort(50, 1)),
@@ -289,11 +234,7 @@ fn starts_come_in_order_of_requests() {
             for _ in 0..60 {
                 now_ns += random.choice([0, 0, 1, 20]).unwrap();
                 let permits = random.u64(1..=4);
-                let answer = if random.u64(..3) == 0 {
-                    limit.try_acquire(now_ns, permits)
-                } else {
-                    limit.reserve(now_ns, permits, None)
-                };
+                let answer = call(&mut limit, random.u64(..3) > 0, now_ns, permits);
                 if let Ok(Verdict::Granted(grant)) = answer {
                     assert!(grant.start_ns >= last_ns, "seed {seed}: {policy:?}");
                     last_ns = grant.start_ns;
@@ -351,48 +292,58 @@ fn a_cancelled_last_call_was_never_made() {
     }
 }
 
+/// Reserves and cancels. Each call starts at the first instant at which it and every remaining
+/// promise conform, which is found by trying each.
+fn frees_starts(
+    random: &mut Rng,
+    (limits, most): (AllOf, u64),
+    conforms: impl Fn(&Grants) -> bool,
+) {
+    let what = format!("{limits:?}");
+    let mut limit = Ledger::new(limits, 0);
+    // (start, permits, ticket, floor before), in order of the calls; the floor under the next
+    // start.
+    let (mut live, mut floor_ns, mut now_ns) = (Vec::<(u64, u64, Ticket, u64)>::new(), 0, 0);
+    for step in 0..60 {
+        now_ns += random.choice([0, 0, 0, 1, 5, 25]).unwrap();
+        if random.u64(..3) == 0 && !live.is_empty() {
+            let index = random.usize(..live.len());
+            let (begun_ns, _, ticket, floor_before_ns) = live[index];
+            assert_eq!(limit.cancel(now_ns, ticket), begun_ns > now_ns, "{what}");
+            if begun_ns > now_ns {
+                live.remove(index);
+                floor_ns = floor_ns.min(floor_before_ns);
+            }
+            continue;
+        }
+        let permits = random.u64(1..=most);
+        let fits = |&at_ns: &u64| {
+            let known = live.iter().map(|&(at_ns, permits, ..)| (at_ns, permits));
+            conforms(&Grants(known.chain([(at_ns, permits)]).collect()))
+        };
+        let first_ns = (now_ns.max(floor_ns)..u64::MAX).find(fits).unwrap();
+        let grant = granted(limit.reserve(now_ns, permits, None)).unwrap();
+        assert_eq!(grant.start_ns, first_ns, "step {step}: {permits} of {what}");
+        live.push((first_ns, permits, grant.ticket, floor_ns));
+        floor_ns = first_ns;
+    }
+}
+
 /// Cancel, of any call: the next starts at the first instant at which it and every remaining
-/// promise conform.
+/// promise conform, in a log and in two of them.
 ///
-/// The instant is found by trying each; the window's bound holds for all calls that were not
-/// cancelled.
+/// The window's bound holds for all calls that were not cancelled.
 #[test]
 fn a_freed_start_goes_to_the_first_call_that_fits() {
     for seed in 1..400 {
         let mut random = Rng::with_seed(seed);
-        let (max, period_ns) = (random.u64(1..=4), random.u64(2..=30));
-        let mut limit =
-            Ledger::new(AnyPolicy::from(SlidingLog::new(max, Duration::from_nanos(period_ns))), 0);
-        // (start, permits, ticket, floor before), in order of the calls; the floor under the next
-        // start.
-        let (mut live, mut floor_ns, mut now_ns) = (Vec::<(u64, u64, Ticket, u64)>::new(), 0, 0);
-        for step in 0..60 {
-            now_ns += random.choice([0, 0, 0, 1, 5, 25]).unwrap();
-            if random.u64(..3) == 0 && !live.is_empty() {
-                let index = usize::try_from(random.u64(0..=99)).unwrap() % live.len();
-                let (begun_ns, _, ticket, floor_before_ns) = live[index];
-                assert_eq!(limit.cancel(now_ns, ticket), begun_ns > now_ns, "seed {seed}");
-                if begun_ns > now_ns {
-                    live.remove(index);
-                    floor_ns = floor_ns.min(floor_before_ns);
-                }
-                continue;
-            }
-            let permits = random.u64(1..=max);
-            let fits = |at_ns: u64| {
-                let mut all: Grants =
-                    Grants(live.iter().map(|&(at, permits, ..)| (at, permits)).collect());
-                all.add(at_ns, permits);
-                all.fullest_window(period_ns).0 <= max
-            };
-            let first_ns = (now_ns.max(floor_ns)..u64::MAX).find(|&at_ns| fits(at_ns)).unwrap();
-            let grant = granted(limit.reserve(now_ns, permits, None)).unwrap();
-            assert_eq!(
-                grant.start_ns, first_ns,
-                "seed {seed}, step {step}: {permits} of {max} in {period_ns}"
-            );
-            live.push((first_ns, permits, grant.ticket, floor_ns));
-            floor_ns = first_ns;
+        let sizes = [0; 2].map(|_| (random.u64(1..=4), random.u64(2..=30)));
+        for sizes in [&sizes[..1], &sizes] {
+            let logs = sizes.iter().map(|&(max, period_ns)| log(max, period_ns).into());
+            let most = sizes.iter().map(|&(max, _)| max).min().unwrap();
+            frees_starts(&mut random, (logs.collect(), most), |all| {
+                sizes.iter().all(|&(max, period_ns)| all.fullest_window(period_ns).0 <= max)
+            });
         }
     }
 }
@@ -403,43 +354,20 @@ fn a_freed_start_in_a_bucket_goes_to_the_first_call_that_fits() {
     for seed in 1..400 {
         let mut random = Rng::with_seed(seed);
         let (burst, interval_ns) = (random.u64(1..=4), random.u64(1..=12));
-        let rate = Rate::new(1, Duration::from_nanos(interval_ns)).unwrap();
-        let mut limit = Ledger::new(AnyPolicy::from(Gcra::new(rate, burst).unwrap()), 0);
-        let (mut live, mut floor_ns, mut now_ns) = (Vec::<(u64, u64, Ticket, u64)>::new(), 0, 0);
-        for step in 0..40 {
-            now_ns += random.choice([0, 0, 0, 1, 5, 25]).unwrap();
-            if random.u64(..3) == 0 && !live.is_empty() {
-                let index = usize::try_from(random.u64(0..=99)).unwrap() % live.len();
-                let (begun_ns, _, ticket, floor_before_ns) = live[index];
-                if limit.cancel(now_ns, ticket) {
-                    assert!(begun_ns > now_ns);
-                    live.remove(index);
-                    floor_ns = floor_ns.min(floor_before_ns);
-                }
-                continue;
-            }
-            let permits = random.u64(1..=burst);
-            // Tokens in nanoseconds of earning, through all grants by start.
-            let fits = |at_ns: u64| {
-                let mut all: Vec<(u64, u64)> =
-                    live.iter().map(|&(at, permits, ..)| (at, permits)).collect();
-                all.push((at_ns, permits));
-                all.sort_unstable();
-                let (mut level_ns, mut last_ns) = (burst * interval_ns, 0);
-                all.iter().all(|&(at_ns, permits)| {
-                    level_ns = (level_ns + at_ns - last_ns).min(burst * interval_ns);
-                    last_ns = at_ns;
-                    let enough = level_ns >= permits * interval_ns;
-                    level_ns = level_ns.saturating_sub(permits * interval_ns);
-                    enough
-                })
-            };
-            let first_ns = (now_ns.max(floor_ns)..u64::MAX).find(|&at_ns| fits(at_ns)).unwrap();
-            let grant = granted(limit.reserve(now_ns, permits, None)).unwrap();
-            assert_eq!(grant.start_ns, first_ns, "seed {seed}, step {step}: {permits} of {burst}");
-            live.push((first_ns, permits, grant.ticket, floor_ns));
-            floor_ns = first_ns;
-        }
+        let bucket = Gcra::new(per(1, interval_ns), burst).unwrap();
+        // Tokens in nanoseconds of earning, through all grants by start.
+        frees_starts(&mut random, (bucket.into(), burst), |all| {
+            let mut all = all.0.clone();
+            all.sort_unstable();
+            let (mut level_ns, mut last_ns) = (burst * interval_ns, 0);
+            all.iter().all(|&(at_ns, permits)| {
+                level_ns = (level_ns + at_ns - last_ns).min(burst * interval_ns);
+                last_ns = at_ns;
+                let enough = level_ns >= permits * interval_ns;
+                level_ns = level_ns.saturating_sub(permits * interval_ns);
+                enough
+            })
+        });
     }
 }
 
@@ -531,32 +459,38 @@ fn a_restart_drops_everything() {
 #[test]
 fn the_end_of_the_clock_wraps_nothing() {
     let begin_ns = 18_446_744_073 * S;
-    let second = Duration::from_secs(1);
-    let rate = Rate::new(1, second).unwrap();
-    let policies: [AnyPolicy; 6] = [
-        Gcra::new(rate, 1).unwrap().into(),
-        SlidingLog::new(1, Duration::from_nanos(S)).into(),
-        FixedWindow::new(1, Duration::from_nanos(S), Anchor::FirstCall).into(),
-        pacer(rate, Duration::from_nanos(10 * MS), Some(Duration::from_nanos(S))).into(),
-        TwoTimeline::new(rate, Mode::Strict, None).into(),
-        BackfillPool::new(1, Ratio::ONE, Some(rate)).unwrap().into(),
+    let rate = Rate::per_second(1);
+    let modes = [Mode::Average, Mode::Strict, Mode::Burst("2".parse().unwrap())];
+    let modes = modes.into_iter().chain([Mode::from_compensation(0.5).unwrap()]);
+    let limits: [(AnyPolicy, u64); 5] = [
+        (Gcra::spaced(rate).into(), S),
+        (log(1, S).into(), S),
+        (window_of_first_call(1, S).into(), S),
+        // A sleep of less than 10 ms is not worth it.
+        (pacer(rate, ns(10 * MS), Some(ns(S))).into(), S - 10 * MS + 1),
+        // A pool names the time in which it is full for certain.
+        (BackfillPool::new(1, Ratio::ONE, Some(rate)).unwrap().into(), 3 * S),
     ];
-    for policy in policies {
+    let timelines = modes.map(|mode| (timeline(rate, mode, None).into(), S));
+    for (policy, wait_ns) in limits.into_iter().chain(timelines) {
         let mut limit = Ledger::new(policy, begin_ns);
         assert_eq!(start(limit.try_acquire(begin_ns, 1)), begin_ns);
         let before = shown(&limit);
-        for now_ns in [begin_ns, begin_ns + 1_000] {
-            let after_ns = retry(limit.reserve(now_ns, 1, None));
-            assert!(now_ns.checked_add(after_ns).is_none(), "{policy:?}: {after_ns}");
+        for since_ns in [0, 5, 1_000] {
+            let after_ns = retry(limit.reserve(begin_ns + since_ns, 1, None));
+            assert_eq!(after_ns, wait_ns - since_ns, "{policy:?}");
             assert_eq!(shown(&limit), before);
         }
-        assert_eq!(limit.remaining(u64::MAX), 0, "{policy:?}");
-        // Half a second of the clock is left: enough at twice the rate.
-        let mut limit =
-            Ledger::new(AnyPolicy::from(Gcra::new(Rate::per_second(2), 1).unwrap()), begin_ns);
-        assert_eq!(start(limit.reserve(begin_ns, 1, None)), begin_ns);
-        assert_eq!(start(limit.reserve(begin_ns, 1, None)), begin_ns + S / 2);
+        let left_ns = u64::MAX - begin_ns;
+        assert_eq!(retry(limit.try_acquire(u64::MAX, 1)), wait_ns - left_ns, "{policy:?}");
+        assert_eq!((limit.remaining(u64::MAX), limit.promised()), (0, 0), "{policy:?}");
     }
+    // Half a second of the clock is left: enough at twice the rate.
+    let mut limit = Ledger::new(Gcra::per_second(2), begin_ns);
+    assert_eq!(
+        [0; 2].map(|_| start(limit.reserve(begin_ns, 1, None))),
+        [0, S / 2].map(|ns| begin_ns + ns)
+    );
 }
 
 /// X5.4: a live limit may become any other one, but for those on operations in flight, whose permits
@@ -564,9 +498,9 @@ fn the_end_of_the_clock_wraps_nothing() {
 #[test]
 fn operations_in_flight_stay_operations_in_flight() {
     let mut random = Rng::with_seed(7);
-    let log = AnyPolicy::from(CommitLog::new(3, Duration::from_nanos(100)));
+    let commit_log = limit(Kind::CommitLog, Scale::Of(1), &mut random);
     let kinds: Vec<AnyPolicy> =
-        policies(&mut random).into_iter().chain(timeless()).chain([log]).collect();
+        policies(&mut random).into_iter().chain(timeless()).chain([commit_log]).collect();
     for one in &kinds {
         for other in &kinds {
             let same = discriminant(one) == discriminant(other);
@@ -584,18 +518,17 @@ fn operations_in_flight_stay_operations_in_flight() {
 /// Another policy begins as used up as the one before it was, rounded up, and promises are kept.
 #[test]
 fn another_policy_begins_as_used_up() {
-    let period = Duration::from_nanos(100);
-    let window = FixedWindow::new(10, period, Anchor::FirstCall);
+    let window = window_of_first_call(10, 100);
     let mut limit = Ledger::new(window, 0);
     assert!(granted(limit.try_acquire(0, 7)).is_some());
     let mut same = limit.clone();
-    same.reconfigure(50, SlidingLog::new(10, period)).unwrap();
+    same.reconfigure(50, log(10, 100)).unwrap();
     assert_eq!((same.remaining(50), same.remaining(149), same.remaining(150)), (3, 3, 10));
     let mut fewer = limit.clone();
-    fewer.reconfigure(50, Gcra::new(rate("1/10ns"), 4).unwrap()).unwrap();
+    fewer.reconfigure(50, bucket("1/10ns", 4)).unwrap();
     assert_eq!((fewer.remaining(50), fewer.remaining(60)), (1, 2), "seven tenths of 4 are 2.8");
     let mut more = limit.clone();
-    more.reconfigure(50, SlidingLog::new(1_000, period)).unwrap();
+    more.reconfigure(50, log(1_000, 100)).unwrap();
     assert_eq!(more.remaining(50), 300);
 
     // An unused one begins unused, and one in debt begins with nothing left.
@@ -603,11 +536,11 @@ fn another_policy_begins_as_used_up() {
     unused.reconfigure(50, Gcra::spaced(rate("1/10ns"))).unwrap();
     assert!(unused.is_as_fresh(50));
     limit.charge(10, 90, Debt::CARRIED).unwrap();
-    limit.reconfigure(50, SlidingLog::new(6, period)).unwrap();
+    limit.reconfigure(50, log(6, 100)).unwrap();
     assert_eq!((limit.remaining(50), limit.debt(50)), (0, 0));
 
     // A promise stays one, and the rest counts around it.
-    let mut limit = Ledger::new(SlidingLog::new(2, period), 0);
+    let mut limit = Ledger::new(log(2, 100), 0);
     assert_eq!([0; 3].map(|now_ns| start(limit.reserve(now_ns, 1, None))), [0, 0, 100]);
     limit.reconfigure(20, window).unwrap();
     assert_eq!((limit.promised(), limit.remaining(20)), (1, 0));
@@ -638,46 +571,10 @@ fn permits_from_outside_help_where_time_does_not() {
     }
 }
 
-/// Cancel: a lighter call than the cancelled one may start where it never had to wait.
-#[test]
-fn a_lighter_call_sees_no_trace_of_a_cancelled_one() {
-    let rate = Rate::new(1, Duration::from_nanos(10)).unwrap();
-    let mut limit = Ledger::new(Gcra::new(rate, 2).unwrap(), 0);
-    assert_eq!([2, 1].map(|permits| start(limit.reserve(0, permits, None))), [0, 10]);
-    let mut lock_free = limit.clone();
-    let heavy = granted(limit.reserve(0, 2, None)).unwrap();
-    assert!(limit.cancel(0, heavy.ticket));
-    assert_eq!(start(limit.reserve(0, 1, None)), start(lock_free.reserve(0, 1, None)));
-}
-
-/// Cancel: the remainder is what a try can take, whatever was cancelled.
-#[test]
-fn what_remains_after_a_cancel_is_what_a_try_can_take() {
-    let rate = Rate::new(1, Duration::from_nanos(10)).unwrap();
-    let mut limit = Ledger::new(Gcra::new(rate, 2).unwrap(), 0);
-    assert_eq!(start(limit.reserve(0, 1, None)), 0);
-    let heavy = granted(limit.reserve(0, 2, None)).unwrap();
-    assert!(limit.cancel(0, heavy.ticket));
-    assert_eq!(limit.remaining(0), 1);
-    assert!(granted(limit.try_acquire(0, 1)).is_some());
-}
-
-/// Cancel: the call that replaces the cancelled one takes its scheduled time too.
-#[test]
-fn a_freed_start_keeps_its_scheduled_instant() {
-    let rate = Rate::new(2, Duration::from_nanos(1)).unwrap();
-    let mut limit = Ledger::new(TwoTimeline::new(rate, Mode::Average, None), 0);
-    let grants = [0; 3].map(|now_ns| granted(limit.reserve(now_ns, 1, None)).unwrap());
-    assert_eq!(grants.map(|grant| (grant.scheduled_ns, grant.start_ns)), [(0, 0), (0, 1), (1, 1)]);
-    assert!(limit.cancel(0, grants[2].ticket));
-    let again = granted(limit.reserve(0, 1, None)).unwrap();
-    assert_eq!((again.scheduled_ns, again.start_ns), (1, 1));
-}
-
 /// A promise that starts early starts with all its permits.
 #[test]
 fn an_early_start_takes_every_permit() {
-    let mut limit = Ledger::new(SlidingLog::new(2, Duration::from_nanos(100)), 0);
+    let mut limit = Ledger::new(log(2, 100), 0);
     assert_eq!(start(limit.reserve(0, 2, None)), 0);
     let promised = granted(limit.reserve(0, 2, None)).unwrap();
     assert_eq!(promised.start_ns, 100);
@@ -688,8 +585,8 @@ fn an_early_start_takes_every_permit() {
 /// Cancel: in a freed opening a try may pass sooner than a reservation would start.
 #[test]
 fn a_freed_start_opens_to_a_try_sooner() {
-    let rate = Rate::new(1, Duration::from_nanos(2)).unwrap();
-    let mut limit = Ledger::new(pacer(rate, Duration::from_nanos(10), None), 0);
+    let rate = per(1, 2);
+    let mut limit = Ledger::new(pacer(rate, ns(10), None), 0);
     assert_eq!([0; 5].map(|now_ns| start(limit.reserve(now_ns, 1, None))), [0; 5]);
     let promised = [0; 2].map(|now_ns| granted(limit.reserve(now_ns, 1, None)).unwrap());
     assert_eq!(promised.map(|grant| grant.start_ns), [10; 2]);

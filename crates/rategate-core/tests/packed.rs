@@ -1,14 +1,10 @@
 //! Tests that a packed state decides as the state itself does.
 
-use std::time::Duration;
-
-use crate::common::{MS, S};
+use crate::common::{MS, S, log, ns, window};
 use fastrand::Rng;
 use rategate_core::any_policy::{AnyPolicy, Member};
-use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::Verdict;
 
 fn policies(random: &mut Rng) -> AnyPolicy {
@@ -18,15 +14,11 @@ fn policies(random: &mut Rng) -> AnyPolicy {
     let period_ns = random.choice([7, MS, S, 60 * S, 86_400 * S]).unwrap();
     match random.u64(0..=3) {
         0 | 1 => Gcra::new(rate.parse().unwrap(), permits).unwrap().into(),
-        2 => FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch).into(),
+        2 => window(permits, period_ns).into(),
         _ => {
             let parts = random.choice([1, 7, 1000]).unwrap().min(period_ns);
-            let log = SlidingLog::new(permits, Duration::from_nanos(period_ns))
-                .with_parts(parts)
-                .unwrap();
-            log.with_guard(Duration::from_nanos(random.choice([0, 0, period_ns / 3]).unwrap()))
-                .unwrap()
-                .into()
+            let log = log(permits, period_ns).with_parts(parts).unwrap();
+            log.with_guard(ns(random.choice([0, 0, period_ns / 3]).unwrap())).unwrap().into()
         }
     }
 }

@@ -4,16 +4,14 @@
 //! The value has to be checked before it fades.
 
 use std::num::NonZeroU64;
-use std::time::Duration;
 
-use crate::common::{MS, S, part};
+use crate::common::{MS, S, part, per};
 use fastrand::Rng;
 use rategate_core::any_policy::{AnyPolicy, Member};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::packed::{Packed, VALUE_BITS};
 use rategate_core::policy::Policy;
-use rategate_core::rate::Rate;
 use rategate_core::verdict::Verdict;
 
 /// The maximum distance of a TAT ahead of the clock, in parts, and the parts after which a value
@@ -23,7 +21,7 @@ const VALIDITY: u64 = 1 << 54;
 const MINUTE: u64 = 60 * S;
 
 fn gcra(permits: u64, period_ns: u64, burst: u64) -> Gcra {
-    Gcra::new(Rate::new(permits, Duration::from_nanos(period_ns)).unwrap(), burst).unwrap()
+    Gcra::new(per(permits, period_ns), burst).unwrap()
 }
 
 /// Returns any bucket that fits.

@@ -3,112 +3,39 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::common::queued::{Queued, Starts};
-use crate::common::{MS, S, pacer};
+use crate::common::limits::{Kind, Scale, limit_of};
+use crate::common::queue_oracle::{OracleQueues, n};
+use crate::common::queued::Queued;
+use crate::common::{MS, S, granted, log, ns, pacer, rate};
 use fastrand::Rng;
-use rategate_core::adaptive::AdaptiveRate;
 use rategate_core::any_policy::AnyPolicy;
-use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::commit_log::CommitLog;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::debt::Debt;
 use rategate_core::error::ExceedsCapacity;
-use rategate_core::fair::ClassId;
-use rategate_core::fixed_window::{Anchor, FixedWindow};
+use rategate_core::fair::{ClassId, Rounds};
 use rategate_core::gcra::Gcra;
 use rategate_core::holds::{Committed, HoldVerdict};
 use rategate_core::ledger::Ledger;
 use rategate_core::line::{LeaveOutcome, Outcome, QueueBounds, QueueRejection, WhenFull};
-use rategate_core::sliding_log::SlidingLog;
 use rategate_core::slow_start::SlowStart;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Refusal, Settled, Ticket, Verdict};
-use rategate_core::warm_up::WarmUp;
 use rategate_testkit::oracle::Grants;
 
-/// The oracle: a list, and a limit in which only started requests are booked. Later starts are
-/// found on a copy of it.
-struct OracleQueue {
-    limit: Ledger,
-    waiting: Vec<(u32, u64, u64)>,
-    starts: Starts,
-}
-
-impl OracleQueue {
-    fn promise(limit: &mut Ledger, requested_ns: u64, permits: u64) -> Result<u64, Refusal> {
-        limit.promise(requested_ns, NonZeroU64::new(permits).unwrap()).map(|grant| grant.start_ns)
-    }
-
-    fn pass_to(&mut self, now_ns: u64) {
-        while let Some(&(id, requested_ns, permits)) = self.waiting.first() {
-            let mut next = self.limit.clone();
-            match Self::promise(&mut next, requested_ns, permits) {
-                Ok(start_ns) if start_ns <= now_ns => {
-                    self.limit = next;
-                    self.starts.insert(id, (start_ns, permits));
-                    self.waiting.remove(0);
-                }
-                Ok(_) | Err(Refusal::Held) => break,
-                Err(refusal) => panic!("{refusal:?}"),
-            }
-        }
-    }
-
-    /// Returns the limit with all waiters booked.
-    fn with_all(&self) -> Ledger {
-        let mut all = self.limit.clone();
-        for &(_, requested_ns, permits) in &self.waiting {
-            Self::promise(&mut all, requested_ns, permits).unwrap();
-        }
-        all
-    }
-
-    fn join(&mut self, now_ns: u64, id: u32, permits: u64) {
-        self.waiting.push((id, now_ns, permits));
-        self.pass_to(now_ns);
-    }
-
-    fn leave(&mut self, id: u32) -> bool {
-        let before = self.waiting.len();
-        self.waiting.retain(|waiting| waiting.0 != id);
-        self.waiting.len() < before
-    }
-}
-
-fn policies(random: &mut Rng) -> AnyPolicy {
-    let rate =
-        random.choice(["1/s", "3/s", "7/10s", "1000/s", "30000001/s", "4000000000/s"]).unwrap();
-    let rate = rate.parse().unwrap();
-    match random.u64(0..=9) {
-        0 => Gcra::new(rate, 1).unwrap().into(),
-        7 => AdaptiveRate::new(rate, rate).burst(random.u64(1..=3)).into(),
-        1 => Gcra::new(rate, random.u64(1..=9)).unwrap().into(),
-        2 => SlidingLog::new(
-            random.u64(1..=6),
-            Duration::from_nanos(random.choice([7, MS, S]).unwrap()),
-        )
-        .into(),
-        3 => FixedWindow::new(
-            random.u64(1..=4),
-            Duration::from_nanos(random.choice([5, MS]).unwrap()),
-            Anchor::Epoch,
-        )
-        .into(),
-        4 => TwoTimeline::new(rate, Mode::Average, None).into(),
-        5 => TwoTimeline::new(rate, Mode::Strict, None).into(),
-        9 => {
-            let bucket = Gcra::new(rate, random.u64(1..=3)).unwrap();
-            let period = Duration::from_nanos(random.choice([MS, S]).unwrap());
-            SlowStart::new(bucket, period).unwrap().into()
-        }
-        8 => WarmUp::new(rate, Duration::from_nanos(random.choice([MS, S]).unwrap()))
-            .unwrap()
-            .with_max_request(random.u64(1..=2))
-            .unwrap()
-            .into(),
-        _ => BackfillPool::new(5, "1.5".parse().unwrap(), Some(rate)).unwrap().into(),
-    }
-}
+/// The kinds of limits, without those that only an act makes free.
+const KINDS: [Kind; 10] = [
+    Kind::Bucket,
+    Kind::Bucket,
+    Kind::AdaptiveRate,
+    Kind::Log,
+    Kind::Window,
+    Kind::Average,
+    Kind::Strict,
+    Kind::SlowBucket,
+    Kind::WideWarmUp,
+    Kind::Pool,
+];
 
 /// Order, nothing lost, exact starts: all waiters start exactly when the oracle says, in the
 /// order of joining.
@@ -120,11 +47,13 @@ fn starts_are_those_of_a_queue_worked_out_anew() {
     let (mut waited, mut left, mut too_long, mut moved) = (0, 0, 0, 0);
     for seed in 0..5_000 {
         let mut random = Rng::with_seed(seed);
-        let policy = policies(&mut random);
+        let policy = limit_of(&KINDS, Scale::Any, &mut random);
         let mut now_ns = random.choice([0, 1, 5 * S, u64::MAX / 2]).unwrap();
         let limit = Ledger::new(policy, now_ns);
         let mut queued = Queued::new(limit.clone());
-        let mut oracle = OracleQueue { limit, waiting: Vec::new(), starts: Starts::new() };
+        let mut rounds = Rounds::new();
+        let only = rounds.add_class(n(1)).unwrap();
+        let mut oracle = OracleQueues::new(limit, rounds);
         let step = random.choice([3, MS, S / 3]).unwrap();
         let mut reserved: Vec<(Ticket, Ticket)> = Vec::new();
         let what = format!("seed {seed}, {policy:?}");
@@ -136,16 +65,17 @@ fn starts_are_those_of_a_queue_worked_out_anew() {
             match random.u64(0..=11) {
                 0..=4 => {
                     if queued.join(now_ns, id, permits, None).is_ok() {
-                        oracle.join(now_ns, id, permits);
+                        oracle.join(now_ns, only, (id, permits));
                     }
                 }
                 5..=6 => {
                     let max_wait_ns = random.u64(0..=4 * step);
-                    let expected = oracle.with_all().reserve(now_ns, permits, Some(max_wait_ns));
+                    let expected =
+                        oracle.with_all().limit.reserve(now_ns, permits, Some(max_wait_ns));
                     match queued.join(now_ns, id, permits, Some(max_wait_ns)) {
                         Ok(()) => {
                             assert!(matches!(expected, Ok(Verdict::Granted(_))), "{what}");
-                            oracle.join(now_ns, id, permits);
+                            oracle.join(now_ns, only, (id, permits));
                         }
                         Err(QueueRejection::TooLong { retry_after_ns, wait_ns }) => {
                             let Ok(Verdict::Denied(denial)) = expected else { panic!("{what}") };
@@ -163,29 +93,27 @@ fn starts_are_those_of_a_queue_worked_out_anew() {
                 7..=8 => {
                     let id = u32::try_from(random.u64(0..=u64::from(id))).unwrap();
                     let has_left = queued.leave(now_ns, id);
-                    assert_eq!(oracle.leave(id), has_left, "{what}");
+                    assert_eq!(oracle.leave(now_ns, id), has_left, "{what}");
                     oracle.pass_to(now_ns);
                     left += u32::from(has_left);
                 }
                 9 => {
                     // A decision behind all waiters; booking them all changes nothing.
                     let _ = queued.line.behind_all(now_ns, &mut queued.woken, |_, _| ());
-                    let (mut ours, mut theirs) = (queued.limit().clone(), oracle.with_all());
                     let max_wait_ns = random.choice([None, Some(step)]).unwrap();
-                    assert_eq!(
-                        ours.reserve(now_ns, permits, max_wait_ns).map(start_of),
-                        theirs.reserve(now_ns, permits, max_wait_ns).map(start_of),
-                        "{what}"
-                    );
-                    assert_eq!(ours.peek(now_ns, 1), theirs.peek(now_ns, 1), "{what}");
+                    let seen = |mut limit: Ledger| {
+                        let reserved = limit.reserve(now_ns, permits, max_wait_ns);
+                        (reserved.map(start_of), limit.peek(now_ns, 1))
+                    };
+                    let theirs = seen(oracle.with_all().limit);
+                    assert_eq!(seen(queued.limit().clone()), theirs, "{what}");
                 }
                 10 => {
                     if queued.line.is_empty()
                         && let Ok(Verdict::Granted(grant)) =
                             queued.line.limit_mut().reserve(now_ns, permits, None)
                     {
-                        let theirs = oracle.limit.reserve(now_ns, permits, None).unwrap();
-                        let Verdict::Granted(theirs) = theirs else { panic!("{what}") };
+                        let theirs = granted(oracle.limit.reserve(now_ns, permits, None)).unwrap();
                         reserved.push((grant.ticket, theirs.ticket));
                     }
                 }
@@ -203,7 +131,7 @@ fn starts_are_those_of_a_queue_worked_out_anew() {
                 queued.line.due_ns(waiter_id, &mut queued.woken);
             }
             queued.gather();
-            assert_eq!(queued.waiter_ids.len(), oracle.waiting.len(), "{what}");
+            assert_eq!(queued.waiter_ids.len(), oracle.waiters(), "{what}");
         }
         waited += queued.waiter_ids.len();
         let end_ns = now_ns + 1_000 * S;
@@ -233,7 +161,7 @@ fn start_of(verdict: Verdict) -> (bool, Option<u64>) {
 #[test]
 fn releases_serve_the_queue_in_order() {
     let oven = Concurrency::new(3);
-    let rate = Gcra::new("2/s".parse().unwrap(), 2).unwrap();
+    let rate = Gcra::new(rate("2/s"), 2).unwrap();
     let mut harness = Queued::new(Ledger::new([oven.into(), rate.into()], 0));
     harness.join(0, 0, 2, None).unwrap();
     harness.join(S, 1, 2, None).unwrap(); // the oven fits one more
@@ -263,7 +191,7 @@ fn ends_of_holds_serve_the_line() {
         line.decide(1, permits, woken, |limit, now_ns| limit.try_acquire(now_ns, permits))
     };
     for is_committed in [true, false] {
-        let log = SlidingLog::new(3, Duration::from_nanos(100 * S));
+        let log = log(3, 100 * S);
         let mut harness = Queued::taking(Ledger::new(log, 0));
         let tried_to_hold = harness.change(0, |limit| limit.try_hold(0, 3, 10 * S));
         let Ok(HoldVerdict::Held(hold)) = tried_to_hold else { panic!("{tried_to_hold:?}") };
@@ -318,7 +246,7 @@ fn behind_an_unknown_start_nothing_is_promised() {
 /// starts, however few are served at a time.
 #[test]
 fn an_ended_hold_ends_hopeless_waits() {
-    let log = CommitLog::try_new(2, Duration::from_nanos(10 * S)).unwrap();
+    let log = CommitLog::try_new(2, ns(10 * S)).unwrap();
     let mut harness = Queued::taking(Ledger::new(log, 0));
     let _ = harness.change(0, |limit| limit.try_hold(0, 1, 5 * S)).unwrap();
     harness.join(S, 0, 2, Some(8 * S)).unwrap();
@@ -397,7 +325,7 @@ fn new_numbers_hold_for_those_who_wait() {
 fn no_window_after_a_change_holds_more() {
     for seed in 0..300 {
         let mut random = Rng::with_seed(seed);
-        let log = |permits| SlidingLog::new(permits, Duration::from_nanos(S));
+        let log = |permits| log(permits, S);
         let mut harness = Queued::new(Ledger::new(log(random.u64(1..=9)), 0));
         let (mut now_ns, mut changed_ns, mut permits) = (0, 0, 9);
         for id in 0..100 {
@@ -474,7 +402,7 @@ fn waiters_catch_up_on_no_more_than_new_callers() {
 fn a_full_queue_refuses_or_evicts() {
     let never_full = QueueBounds::new(0);
     assert_eq!(never_full.waiters(), 1);
-    let limit = || Ledger::new(SlidingLog::new(5, Duration::from_nanos(S)), 0);
+    let limit = || Ledger::new(log(5, S), 0);
     let mut harness = Queued::new(limit());
     harness.line.set_bounds(QueueBounds::new(2).with_permits(6));
     harness.join(0, 0, 5, None).unwrap();
@@ -515,7 +443,7 @@ fn a_full_queue_refuses_or_evicts() {
 /// A long queue leaves no trace behind: started requests are not kept.
 #[test]
 fn what_has_started_is_dropped() {
-    let mut harness = Queued::new(Ledger::new(Gcra::new("1000/s".parse().unwrap(), 1).unwrap(), 0));
+    let mut harness = Queued::new(Ledger::new(Gcra::new(rate("1000/s"), 1).unwrap(), 0));
     for id in 0..1_000 {
         harness.join(0, id, 1, None).unwrap();
     }
@@ -529,7 +457,7 @@ fn what_has_started_is_dropped() {
 /// Closing ends all waits, and their booked permits are free again.
 #[test]
 fn closing_ends_all_waits() {
-    let mut harness = Queued::new(Ledger::new(SlidingLog::new(1, Duration::from_nanos(S)), 0));
+    let mut harness = Queued::new(Ledger::new(log(1, S), 0));
     for id in 0..5 {
         harness.join(0, id, 1, Some(9 * S)).unwrap();
     }
@@ -545,7 +473,7 @@ fn closing_ends_all_waits() {
 /// Leaving costs the same from any position, for any number of waiters.
 #[test]
 fn leaving_costs_the_same_from_any_position() {
-    let mut harness = Queued::new(Ledger::new(Gcra::new("1/s".parse().unwrap(), 1).unwrap(), 0));
+    let mut harness = Queued::new(Ledger::new(Gcra::new(rate("1/s"), 1).unwrap(), 0));
     let max = 200_000;
     for id in 0..=max {
         harness.join(0, id, 1, (id % 1_000 == 7).then_some(u64::MAX)).unwrap();

@@ -6,20 +6,17 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
-use std::time::Duration;
 
+use crate::common::{bucket, log, ns, rate, window};
 use fastrand::Rng;
 use rategate_core::all_of::AllOf;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fair::ClassId;
-use rategate_core::fixed_window::{Anchor, FixedWindow};
-use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::line::{
     Joined, LeaveOutcome, Line, Outcome, QueueBounds, Request, WaiterId, Wakes, WhenFull,
 };
-use rategate_core::sliding_log::SlidingLog;
 use rategate_core::slow_start::SlowStart;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Grant, Verdict};
@@ -357,34 +354,34 @@ fn play_all(limits: impl Into<AllOf>, window: Option<(u64, u64)>) {
 
 #[test]
 fn sliding_log() {
-    play_all(SlidingLog::new(3, Duration::from_nanos(20)), Some((20, 3)));
+    play_all(log(3, 20), Some((20, 3)));
 }
 
 #[test]
 fn gcra() {
-    play_all(Gcra::new("1/7ns".parse().unwrap(), 2).unwrap(), Some((7, 2)));
+    play_all(bucket("1/7ns", 2), Some((7, 2)));
 }
 
 #[test]
 fn fixed_window() {
-    play_all(FixedWindow::new(3, Duration::from_nanos(20), Anchor::Epoch), None);
+    play_all(window(3, 20), None);
 }
 
 #[test]
 fn strict_schedule() {
-    play_all(TwoTimeline::new("1/7ns".parse().unwrap(), Mode::Strict, None), None);
+    play_all(TwoTimeline::new(rate("1/7ns"), Mode::Strict, None), None);
 }
 
 #[test]
 fn warm_up() {
-    let warm_up = WarmUp::new("1/7ns".parse().unwrap(), Duration::from_nanos(90)).unwrap();
+    let warm_up = WarmUp::new(rate("1/7ns"), ns(90)).unwrap();
     play_all(warm_up, None);
 }
 
 #[test]
 fn slow_start() {
-    let bucket = Gcra::new("1/7ns".parse().unwrap(), 2).unwrap();
-    let slow = SlowStart::new(bucket, Duration::from_nanos(200)).unwrap();
+    let bucket = bucket("1/7ns", 2);
+    let slow = SlowStart::new(bucket, ns(200)).unwrap();
     play_all(slow, Some((7, 2)));
 }
 
@@ -395,8 +392,8 @@ fn concurrency() {
 
 #[test]
 fn several() {
-    let bucket: AnyPolicy = Gcra::new("1/5ns".parse().unwrap(), 3).unwrap().into();
-    let log: AnyPolicy = SlidingLog::new(3, Duration::from_nanos(20)).into();
+    let bucket: AnyPolicy = bucket("1/5ns", 3).into();
+    let log: AnyPolicy = log(3, 20).into();
     let in_flight: AnyPolicy = Concurrency::new(3).into();
     play_all([bucket, log], Some((20, 3)));
     play_all([in_flight, log], None);

@@ -8,7 +8,7 @@ use rategate_core::error::LimitError;
 use rategate_core::ledger::Ledger;
 use rategate_core::rate::Rate;
 use rategate_core::ratio::Ratio;
-use rategate_core::schedule::{MAX_PIECES, Schedule};
+use rategate_core::schedule::Schedule;
 use rategate_core::shape::{Operations, Shape, ShapeError};
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 
@@ -233,34 +233,6 @@ fn a_change_within_a_ramp_keeps_what_is_earned() {
                 (due(earned - barely)..=due(earned)).contains(&remaining),
                 "seed {seed}: {ramp:?}"
             );
-        }
-    }
-}
-
-/// More changes than there are pieces: the oldest are joined, and no operation is lost or made.
-#[test]
-fn more_changes_than_pieces_keep_every_operation() {
-    let policy = |per_s| TwoTimeline::new(Rate::per_second(per_s), Mode::Average, None);
-    for seed in 1..20 {
-        let mut random = Rng::with_seed(seed);
-        let mut limit = Ledger::new(policy(1), 0);
-        let (mut per_s, mut now_ns, mut owed) = (1_u64, 0, 0_u128);
-        for _ in 0..3 * MAX_PIECES {
-            let step_ns = random.u64(1..=3 * S);
-            now_ns += step_ns;
-            owed += u128::from(step_ns) * u128::from(per_s);
-            per_s = random.choice([1, 3, 7, 11]).unwrap();
-            limit.reconfigure(now_ns, policy(per_s)).unwrap();
-        }
-        let due = owed / u128::from(S) + 1;
-        assert_eq!(u128::from(limit.remaining(now_ns)), due, "seed {seed}");
-        let all = u64::try_from(due).unwrap();
-        assert!(granted(limit.clone().try_acquire(now_ns, all)).is_some());
-        let mut last_ns = 0;
-        for _ in 0..all {
-            let grant = granted(limit.reserve(now_ns, 1, None)).unwrap();
-            assert!(grant.start_ns == now_ns && grant.scheduled_ns >= last_ns, "seed {seed}");
-            last_ns = grant.scheduled_ns;
         }
     }
 }

@@ -2,9 +2,8 @@
 //! grants on the grid, whatever the log's form in memory.
 
 use std::num::NonZeroU64;
-use std::time::Duration;
 
-use crate::common::{MS, S, granted, part, retry, start};
+use crate::common::{S, granted, log, ns, part, retry, start};
 use fastrand::Rng;
 use rategate_core::debt::{Charge, Debt};
 use rategate_core::error::{ExceedsCapacity, LimitError};
@@ -26,11 +25,8 @@ struct Numbers {
 
 impl Numbers {
     fn log(self) -> SlidingLog {
-        let log = SlidingLog::new(self.max, Duration::from_nanos(self.period_ns));
-        log.with_guard(Duration::from_nanos(self.guard_ns))
-            .unwrap()
-            .with_resolution(Duration::from_nanos(self.grid_ns))
-            .unwrap()
+        let log = log(self.max, self.period_ns);
+        log.with_guard(ns(self.guard_ns)).unwrap().with_resolution(ns(self.grid_ns)).unwrap()
     }
 }
 
@@ -324,30 +320,6 @@ fn decisions_of_large_logs_are_those_of_the_quantised_plain_log() {
     (1..12).for_each(|seed| play(seed, 20_000, 3_000));
 }
 
-/// The log works as one of several limits.
-#[test]
-fn it_is_one_of_several() {
-    let numbers = |max, period_ns| Numbers { max, period_ns, guard_ns: 0, grid_ns: 7 };
-    let both = [numbers(5, 100), numbers(7, 150)];
-    let mut log = Ledger::new(both.map(|numbers| numbers.log().into()), 0);
-    let mut plain = both.map(|numbers| (Plain(numbers), List::new()));
-    let (mut random, mut now_ns) = (Rng::with_seed(1), 0);
-    for _ in 0..2_000 {
-        now_ns += random.u64(0..=40);
-        let permits = NonZeroU64::new(random.u64(1..=4)).unwrap();
-        let opens = |(plain, list): &(Plain, List)| plain.opening(list, now_ns, permits).unwrap();
-        let start_ns = plain.iter().map(|it| opens(it).start_ns).max().unwrap();
-        if granted(log.try_acquire(now_ns, permits.get())).is_some() {
-            assert_eq!(start_ns, now_ns);
-            for (plain, list) in &mut plain {
-                plain.take(list, Taken { from_ns: now_ns, start_ns, permits });
-            }
-        } else {
-            assert_eq!(now_ns + retry(log.try_acquire(now_ns, permits.get())), start_ns);
-        }
-    }
-}
-
 /// Under lasting demand a round takes M + G rounded up to the grid.
 ///
 /// There is no loss if Q divides that, and never a rate below N in M + G + Q.
@@ -374,7 +346,7 @@ fn a_grid_costs_less_than_its_resolution() {
         }
     }
     // A loop that respects each denial gets the whole rate on a grid that divides the window.
-    let mut limit = Ledger::new(SlidingLog::new(250, Duration::from_nanos(S)).compact(), 0);
+    let mut limit = Ledger::new(log(250, S).compact(), 0);
     let (mut now_ns, mut passed) = (0, 0);
     while now_ns < 20 * S {
         match limit.try_acquire(now_ns, 1).unwrap() {
@@ -385,51 +357,11 @@ fn a_grid_costs_less_than_its_resolution() {
     assert_eq!(passed, 20 * 250);
 }
 
-/// A change of the grid never makes a grant count sooner.
-///
-/// On a finer grid, grants that a coarser one counts later stay there, and later grants count no
-/// sooner. On a coarser grid all move to its next point.
-#[test]
-fn a_change_of_the_grid_rounds_up() {
-    let log = SlidingLog::new(2, Duration::from_nanos(100)).compact();
-    let mut limit = Ledger::new(log.with_resolution(Duration::from_nanos(50)).unwrap(), 0);
-    assert!(granted(limit.try_acquire(1, 1)).is_some());
-    limit.reconfigure(2, SlidingLog::new(2, Duration::from_nanos(100))).unwrap();
-    assert!(granted(limit.try_acquire(2, 1)).is_some());
-    assert_eq!(retry(limit.try_acquire(2, 2)), 148, "both count as made at 50");
-    assert_eq!((limit.remaining(149), limit.remaining(150)), (0, 2));
-    assert!(granted(limit.try_acquire(150, 1)).is_some());
-    limit.reconfigure(160, log.with_resolution(Duration::from_nanos(70)).unwrap()).unwrap();
-    assert_eq!(retry(limit.try_acquire(160, 2)), 210 + 100 - 160, "counts as made at 210");
-    // A longer period does not bring back expired grants.
-    let longer = SlidingLog::new(2, Duration::from_micros(10));
-    limit.reconfigure(310, longer.with_resolution(Duration::from_nanos(70)).unwrap()).unwrap();
-    assert_eq!(limit.remaining(310), 2);
-}
-
-/// A higher limit takes effect at once, and a lower one once enough permits have left, in every
-/// form.
-#[test]
-fn fewer_permits_wait_until_enough_have_left() {
-    let numbers = |max| SlidingLog::new(max, Duration::from_nanos(S)).compact();
-    let mut limit = Ledger::new(numbers(1_000), 0);
-    for n in 0..1_000 {
-        assert!(granted(limit.try_acquire(n * MS / 2, 1)).is_some());
-    }
-    limit.reconfigure(S / 2, numbers(10)).unwrap();
-    assert_eq!(limit.remaining(S / 2), 0);
-    // The 991st, granted at 495 ms, has to leave.
-    assert_eq!(retry(limit.try_acquire(S / 2, 1)), 995 * MS);
-    assert_eq!(start(limit.try_acquire(S + 500 * MS, 10)), S + 500 * MS);
-}
-
 /// At the end of 64 bits nothing wraps: a grant that counts there stays granted there.
 #[test]
 fn the_end_of_the_clock_is_no_beginning() {
     for grid_ns in [1, 7, 1_000, S] {
-        let log = SlidingLog::new(3, Duration::from_nanos(S))
-            .with_resolution(Duration::from_nanos(grid_ns))
-            .unwrap();
+        let log = log(3, S).with_resolution(ns(grid_ns)).unwrap();
         let mut limit = Ledger::new(log, u64::MAX - 3 * S);
         for before_ns in [3 * S, 3 * S, 1, 0] {
             let now_ns = u64::MAX - before_ns;
@@ -442,7 +374,7 @@ fn the_end_of_the_clock_is_no_beginning() {
         assert!(granted(limit.try_acquire(0, 1)).is_none(), "a clock that goes back");
     }
     // The whole clock as the window, and one gap as wide as it.
-    let log = SlidingLog::new(3, Duration::from_nanos(u64::MAX));
+    let log = log(3, u64::MAX);
     let mut limit = Ledger::new(log, 0);
     for now_ns in [0, u64::MAX - 1, u64::MAX - 1] {
         assert!(granted(limit.try_acquire(now_ns, 1)).is_some(), "at {now_ns}");
@@ -463,7 +395,7 @@ fn the_end_of_the_clock_is_no_beginning() {
 #[test]
 fn what_comes_back_was_never_granted() {
     for parts in [10, 100, 1_000, 1_000_000] {
-        let log = SlidingLog::new(500, Duration::from_nanos(S)).with_parts(parts).unwrap();
+        let log = log(500, S).with_parts(parts).unwrap();
         for seed in 1..60 {
             let mut random = Rng::with_seed(seed);
             let (mut with, mut without) = (Ledger::new(log, 0), Ledger::new(log, 0));
@@ -489,13 +421,14 @@ fn what_comes_back_was_never_granted() {
 /// Invalid grids are refused.
 #[test]
 fn grids_are_checked_once() {
-    let log = SlidingLog::new(1, Duration::from_nanos(S));
+    let short = log(MAX_PERMITS, 999).compact();
+    assert_eq!(short.resolution_ns(), 1, "no finer than that");
+    let log = log(1, S);
     for grid_ns in [0, S + 1] {
-        assert_eq!(log.with_resolution(Duration::from_nanos(grid_ns)), Err(LimitError::Resolution));
+        assert_eq!(log.with_resolution(ns(grid_ns)), Err(LimitError::Resolution));
         assert_eq!(log.with_parts(grid_ns), Err(LimitError::Resolution));
     }
+    assert!(log.with_resolution(ns(S)).is_ok());
     assert_eq!((log.resolution_ns(), log.compact().resolution_ns()), (1, S / COMPACT_PARTS));
-    let short = SlidingLog::new(MAX_PERMITS, Duration::from_nanos(999)).compact();
-    assert_eq!(short.resolution_ns(), 1, "no finer than that");
     assert_eq!(log.with_parts(65_535).unwrap().resolution_ns(), 15_259);
 }

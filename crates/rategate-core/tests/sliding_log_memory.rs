@@ -1,9 +1,8 @@
 //! Memory of a log: bytes for each key by numbers and traffic, while it grows and when it falls.
 
 use std::num::NonZeroU64;
-use std::time::Duration;
 
-use crate::common::{MS, S, US};
+use crate::common::{MS, S, US, log};
 use fastrand::Rng;
 use rategate_core::gcra;
 use rategate_core::policy::{Policy, Taken};
@@ -21,7 +20,7 @@ fn request(policy: &SlidingLog, state: &mut State, now_ns: u64, permits: u64) ->
 }
 
 fn heap(state: &State) -> usize {
-    SlidingLog::new(1, Duration::from_nanos(S)).heap_bytes(state)
+    log(1, S).heap_bytes(state)
 }
 
 fn bytes(state: &State) -> usize {
@@ -104,7 +103,7 @@ fn a_key_takes_no_more_than_this() {
         (10_000, NS, Traffic::Rare, 24),
     ];
     for (permits, parts, traffic, max) in table {
-        let policy = SlidingLog::new(permits, Duration::from_nanos(S)).with_parts(parts).unwrap();
+        let policy = log(permits, S).with_parts(parts).unwrap();
         let took = (1..22).map(|seed| max_bytes(&policy, traffic, seed)).max().unwrap();
         let expected = max - max / 8..=max;
         assert!(expected.contains(&took), "{permits} in {parts} parts, {traffic:?}: {took} bytes");
@@ -116,7 +115,7 @@ fn a_key_takes_no_more_than_this() {
 #[test]
 fn a_thousand_busy_callers() {
     for (parts, max) in [(1_000, 2_500_000), (65_535, 20_000_000)] {
-        let policy = SlidingLog::new(10_000, Duration::from_nanos(S)).with_parts(parts).unwrap();
+        let policy = log(10_000, S).with_parts(parts).unwrap();
         // The fullest of some stands for each of the thousand.
         let fullest = (1..16).map(|seed| max_bytes(&policy, Traffic::Busy, seed)).max().unwrap();
         assert!(fullest * 1_000 <= max, "{parts} parts: {fullest} bytes each");
@@ -127,7 +126,7 @@ fn a_thousand_busy_callers() {
 #[test]
 fn a_key_that_is_rarely_used_has_no_heap() {
     assert!(size_of::<State>() <= size_of::<gcra::State>());
-    let exact = SlidingLog::new(MAX_PERMITS, Duration::from_nanos(S));
+    let exact = log(MAX_PERMITS, S);
     for permits in [1, 65_535, 65_536, MAX_PERMITS] {
         let mut state = exact.fresh(7);
         assert_eq!(request(&exact, &mut state, 7, permits), permits);
@@ -147,7 +146,7 @@ fn a_key_that_is_rarely_used_has_no_heap() {
 #[test]
 fn memory_falls_with_the_log() {
     for parts in [1_000, 65_535, S] {
-        let policy = SlidingLog::new(10_000, Duration::from_nanos(S)).with_parts(parts).unwrap();
+        let policy = log(10_000, S).with_parts(parts).unwrap();
         let (mut state, mut now_ns) = (State::default(), S);
         for _ in 0..9_900 {
             now_ns += 90 * US;

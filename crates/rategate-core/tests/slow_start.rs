@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
-use crate::common::{MS, S, granted, pacer, part, policy as in_force, rate, retry, start};
+use crate::common::limits::{Kind, Scale, limit_of};
+use crate::common::{
+    MS, S, bucket, granted, log, ns, part, per, policy as in_force, rate, retry, start,
+};
 use fastrand::Rng;
 use rategate_core::any_policy::{AnyPolicy, Member};
-use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::debt::Debt;
 use rategate_core::error::LimitError;
@@ -14,7 +16,6 @@ use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::policy::Policy;
-use rategate_core::rate::Rate;
 use rategate_core::saved::{RestoreContext, SavedError, restore};
 use rategate_core::share::Share;
 use rategate_core::sliding_log::SlidingLog;
@@ -59,33 +60,24 @@ impl Clock {
 }
 
 fn slow(policy: impl Into<AnyPolicy>, period_ns: u64, percent: u8) -> SlowStart {
-    let slow = SlowStart::new(policy, Duration::from_nanos(period_ns)).unwrap();
+    let slow = SlowStart::new(policy, ns(period_ns)).unwrap();
     slow.with_first_share(Share::percent(percent))
 }
 
-/// Returns one of each policy that can have a slow start, with small random numbers.
-fn timed(random: &mut Rng) -> AnyPolicy {
-    let rate = Rate::new(random.u64(1..=9), Duration::from_nanos(random.u64(9..=60))).unwrap();
-    let (permits, period_ns) = (random.u64(1..=6), random.u64(1..=60));
-    let log = SlidingLog::new(permits, Duration::from_nanos(period_ns));
-    let bound = Some(Duration::from_nanos(random.u64(0..=100)));
-    let grid = Duration::from_nanos(random.u64(1..=period_ns));
-    match random.u64(..11) {
-        0 | 1 => Gcra::new(rate, permits).unwrap().into(),
-        2 => log.with_guard(Duration::from_nanos(random.u64(0..=9))).unwrap().into(),
-        3 => SlidingLog::new(permits, Duration::from_nanos(period_ns)).into(),
-        4 => {
-            let log = SlidingLog::new(permits, Duration::from_nanos(period_ns)).compact();
-            log.with_resolution(grid).unwrap().into()
-        }
-        5 => FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::FirstCall).into(),
-        6 => pacer(rate, Duration::from_nanos(random.u64(0..=50)), bound).into(),
-        7 => TwoTimeline::new(rate, Mode::Average, bound).into(),
-        8 => TwoTimeline::new(rate, Mode::Strict, None).into(),
-        9 => TwoTimeline::new(rate, Mode::Burst("1.5".parse().unwrap()), None).into(),
-        _ => BackfillPool::new(permits, "1.5".parse().unwrap(), Some(rate)).unwrap().into(),
-    }
-}
+/// The kinds that can have a slow start.
+const INSIDE: [Kind; 11] = [
+    Kind::Bucket,
+    Kind::Bucket,
+    Kind::Log,
+    Kind::GridLog,
+    Kind::CompactLog,
+    Kind::WindowOfFirstCall,
+    Kind::BoundedBatches,
+    Kind::BoundedAverage,
+    Kind::Strict,
+    Kind::Burst,
+    Kind::Pool,
+];
 
 /// At most `permits` in any `window_ns` by the clock of the present ramp, as a list of grants.
 struct PlainLog {
@@ -135,7 +127,7 @@ fn a_log_decides_as_a_plain_list_by_the_slow_clock() {
         let percent = random.choice([1, 10, 35, 99, 100]).unwrap();
         let mut plain =
             PlainLog { permits, window_ns, period_ns, percent, clock: None, grants: Vec::new() };
-        let log = SlidingLog::new(permits, Duration::from_nanos(window_ns));
+        let log = log(permits, window_ns);
         let first_ns = random.choice([0, 3, 1_000]).unwrap();
         let mut limit = Ledger::new(slow(log, period_ns, percent), first_ns);
         let tries = random.choice([3, 30]).unwrap();
@@ -175,7 +167,8 @@ fn the_limit_inside_decides_by_the_slow_clock() {
     let (mut slowed, mut after) = (0, 0);
     for seed in 0..4_000 {
         let mut random = Rng::with_seed(seed);
-        let (policy, period_ns) = (timed(&mut random), random.choice([2, 40, 400]).unwrap());
+        let policy = limit_of(&INSIDE, Scale::Of(1), &mut random);
+        let period_ns = random.choice([2, 40, 400]).unwrap();
         let percent = random.choice([1, 10, 50, 100]).unwrap();
         let began_ns = random.choice([0, 1, 777]).unwrap();
         let clock = Clock::new(began_ns, period_ns, percent);
@@ -280,14 +273,14 @@ fn the_ceiling_is_that_of_the_limit_inside() {
     for seed in 0..2_000 {
         let mut random = Rng::with_seed(seed);
         let interval_ns = random.u64(2..=30);
-        let every = Rate::new(1, Duration::from_nanos(interval_ns)).unwrap();
+        let every = per(1, interval_ns);
         let permits = random.u64(1..=5);
         let policy: AnyPolicy = match random.u64(..4) {
             0 => Gcra::new(every, permits).unwrap().into(),
             1 => TwoTimeline::new(every, Mode::Strict, None).into(),
-            2 => SlidingLog::new(permits, Duration::from_nanos(interval_ns)).into(),
-            _ => SlidingLog::new(permits, Duration::from_nanos(interval_ns))
-                .with_resolution(Duration::from_nanos(interval_ns.div_ceil(4)))
+            2 => log(permits, interval_ns).into(),
+            _ => log(permits, interval_ns)
+                .with_resolution(ns(interval_ns.div_ceil(4)))
                 .unwrap()
                 .into(),
         };
@@ -325,7 +318,7 @@ fn the_ceiling_is_that_of_the_limit_inside() {
 fn a_cold_bucket_earns_the_integral_of_the_factor() {
     for (percent, in_period) in [(1, 505), (10, 550), (50, 750), (100, 1_000)] {
         for burst in [1, 7] {
-            let bucket = Gcra::new(rate("100/s"), burst).unwrap();
+            let bucket = bucket("100/s", burst);
             let mut limit = Ledger::new(slow(bucket, 10 * S, percent), 5 * S);
             let mut starts = Vec::new();
             for _ in 0..2_000 {
@@ -348,7 +341,7 @@ fn a_cold_bucket_earns_the_integral_of_the_factor() {
 /// period after the last permit has come back begins another one.
 #[test]
 fn a_ramp_begins_with_the_first_permit_and_after_a_rest() {
-    let policy = slow(Gcra::new(rate("1/s"), 1).unwrap(), 10 * S, 10);
+    let policy = slow(bucket("1/s", 1), 10 * S, 10);
     let mut limit = Ledger::new(policy, 0);
     let wait_at = |limit: &mut Ledger, now_ns| {
         assert_eq!(start(limit.try_acquire(now_ns, 1)), now_ns);
@@ -380,7 +373,7 @@ fn a_ramp_begins_with_the_first_permit_and_after_a_rest() {
     assert_eq!(wait_at(&mut limit, last_ns + 11 * S), cold_ns);
 
     // The rest of one that takes long to recover begins when it has.
-    let mut limit = Ledger::new(slow(Gcra::new(rate("1/s"), 20).unwrap(), 10 * S, 10), 0);
+    let mut limit = Ledger::new(slow(bucket("1/s", 20), 10 * S, 10), 0);
     assert_eq!(start(limit.try_acquire(0, 20)), 0);
     assert_eq!(limit.fresh_at_ns(0), Some(34_500 * MS));
     assert_eq!(limit.peek(15 * S, 20), Ok(Some(9_500 * MS)));
@@ -418,7 +411,7 @@ fn a_ramp_begins_with_the_first_permit_and_after_a_rest() {
 /// A charge of what was used begins a ramp, as a grant does. One of nothing does not.
 #[test]
 fn a_charge_begins_a_ramp() {
-    let policy = slow(Gcra::new(rate("1/s"), 2).unwrap(), 10 * S, 10);
+    let policy = slow(bucket("1/s", 2), 10 * S, 10);
     let mut limit = Ledger::new(policy, 0);
     assert_eq!(limit.charge(0, 0, Debt::FORGOTTEN).unwrap().booked, 0);
     assert!(limit.is_as_fresh(0));
@@ -434,7 +427,7 @@ fn a_charge_begins_a_ramp() {
 /// Of an earlier ramp nothing comes back: it had been made up for before this one began.
 #[test]
 fn grants_of_an_earlier_ramp_are_not_refunded() {
-    let mut limit = Ledger::new(slow(Gcra::new(rate("1/s"), 4).unwrap(), 10 * S, 10), 0);
+    let mut limit = Ledger::new(slow(bucket("1/s", 4), 10 * S, 10), 0);
     let first = granted(limit.try_acquire(0, 2)).unwrap();
     assert_eq!(limit.refund(0, &first, 1), 1);
     let second = granted(limit.try_acquire(60 * S, 4)).unwrap();
@@ -448,7 +441,7 @@ fn grants_of_an_earlier_ramp_are_not_refunded() {
 /// has the new numbers.
 #[test]
 fn a_change_leaves_the_ramp_as_it_is() {
-    let bucket = |text: &str| Gcra::new(rate(text), 1).unwrap();
+    let bucket = |text: &str| bucket(text, 1);
     let (policy, other) = (slow(bucket("1/s"), 10 * S, 10), slow(bucket("1/s"), 2 * S, 50));
     let mut limit = Ledger::new(policy, 0);
     assert_eq!(start(limit.try_acquire(0, 1)), 0);
@@ -520,7 +513,7 @@ fn extreme_numbers_stay_exact() {
     for period_ns in [1, 2, 3, S, u64::MAX / 2, u64::MAX] {
         for percent in [1, 10, 99, 100] {
             for began_ns in [0, 1, S, u64::MAX / 2, u64::MAX - 3 * S] {
-                let bucket = Gcra::new(rate("1000/s"), 2).unwrap();
+                let bucket = bucket("1000/s", 2);
                 let mut limit = Ledger::new(slow(bucket, period_ns, percent), began_ns);
                 let what = format!("{began_ns} of {:?}", in_force(&limit));
                 let mut now_ns = began_ns;
@@ -542,7 +535,7 @@ fn extreme_numbers_stay_exact() {
     assert!(limit.try_acquire(u64::MAX, 1).is_ok(), "denied, with a wait beyond the clock");
 
     // One permit in as long as the clock lasts: the wait is exact, and its end is beyond the clock.
-    let never_twice = Gcra::spaced(Rate::new(1, Duration::from_nanos(u64::MAX)).unwrap());
+    let never_twice = Gcra::spaced(per(1, u64::MAX));
     let mut limit = Ledger::new(slow(never_twice, 10 * S, 10), 0);
     assert_eq!(start(limit.try_acquire(0, 1)), 0);
     assert_eq!(retry(limit.try_acquire(5 * S, 1)), u64::MAX - 500 * MS);
@@ -551,7 +544,7 @@ fn extreme_numbers_stay_exact() {
 /// A caller whose clock goes back finds no more permits.
 #[test]
 fn a_clock_that_goes_back_earns_nothing() {
-    let policy = slow(Gcra::new(rate("1000/s"), 3).unwrap(), S, 10);
+    let policy = slow(bucket("1000/s", 3), S, 10);
     let mut state = policy.fresh(50 * MS);
     let permits = 3.try_into().unwrap();
     let taken = rategate_core::policy::Taken { from_ns: 50 * MS, start_ns: 50 * MS, permits };

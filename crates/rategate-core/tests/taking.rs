@@ -4,19 +4,16 @@
 
 use crate::common::queued::Queued;
 use std::num::NonZeroU64;
-use std::time::Duration;
 
-use crate::common::{MS, S, rate, start};
+use crate::common::{MS, S, bucket, log, ns, rate, start, window};
 use fastrand::Rng;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::concurrency::Concurrency;
-use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::line::{MIN_GRACE_NS, Outcome, Request};
 use rategate_core::ratio::Ratio;
-use rategate_core::sliding_log::SlidingLog;
 use rategate_core::slow_start::SlowStart;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Verdict;
@@ -27,10 +24,6 @@ use rategate_testkit::oracle::Grants;
 struct Bound {
     policies: Vec<AnyPolicy>,
     at_most: Vec<(u64, u64)>,
-}
-
-fn log(permits: u64, period_ns: u64) -> AnyPolicy {
-    SlidingLog::new(permits, Duration::from_nanos(period_ns)).into()
 }
 
 fn bounds(random: &mut Rng) -> Bound {
@@ -49,25 +42,25 @@ fn bounds(random: &mut Rng) -> Bound {
         windows.map(|window| (window, max(window))).to_vec()
     };
     let (policies, at_most) = match random.u64(0..=9) {
-        0 => (vec![log(permits, period_ns)], vec![(period_ns, permits)]),
+        0 => (vec![log(permits, period_ns).into()], vec![(period_ns, permits)]),
         1 => {
-            let log = SlidingLog::new(permits, Duration::from_nanos(period_ns));
+            let log = log(permits, period_ns);
             (vec![log.with_parts(period_ns.min(7)).unwrap().into()], vec![(period_ns, permits)])
         }
         2 => {
-            let window = FixedWindow::new(permits, Duration::from_nanos(period_ns), Anchor::Epoch);
+            let window = window(permits, period_ns);
             (vec![window.into()], vec![(period_ns, 2 * permits)])
         }
         3 => (vec![Gcra::new(rate, 1).unwrap().into()], bucket(1)),
         4 => (vec![Gcra::new(rate, burst).unwrap().into()], bucket(burst)),
         5 => (vec![TwoTimeline::new(rate, Mode::Strict, None).into()], bucket(1)),
         8 => {
-            let period = Duration::from_nanos(10 * period_ns);
+            let period = ns(10 * period_ns);
             let slow = SlowStart::new(Gcra::new(rate, burst).unwrap(), period);
             (vec![slow.unwrap().into()], bucket(burst))
         }
         7 => {
-            let period = Duration::from_nanos(10 * period_ns);
+            let period = ns(10 * period_ns);
             (vec![WarmUp::new(rate, period).unwrap().into()], bucket(1))
         }
         6 => {
@@ -79,7 +72,7 @@ fn bounds(random: &mut Rng) -> Bound {
             (vec![timeline.into()], bucket(1).into_iter().map(twice).collect())
         }
         _ => {
-            let window = log(permits + 2, 3 * period_ns);
+            let window = log(permits + 2, 3 * period_ns).into();
             let mut at_most = bucket(burst);
             at_most.push((3 * period_ns, permits + 2));
             (vec![Gcra::new(rate, burst).unwrap().into(), window], at_most)
@@ -239,7 +232,7 @@ fn waiters_in_time_start_as_promised() {
 #[test]
 fn a_bucket_makes_up_for_lateness_within_its_burst() {
     let rate_with = |burst, late_ns| {
-        let limit = Ledger::new(Gcra::new("1000/s".parse().unwrap(), burst).unwrap(), 0);
+        let limit = Ledger::new(bucket("1000/s", burst), 0);
         let mut harness = Queued::taking(limit);
         (0..1_200).for_each(|id| harness.join(0, id, 1, None).unwrap());
         let (mut now_ns, mut coming) = (0, Coming::new());
@@ -268,7 +261,7 @@ fn a_bucket_makes_up_for_lateness_within_its_burst() {
 /// It is first again when it comes (docs/theory.md, section 10.7).
 #[test]
 fn a_waiter_that_never_comes_costs_one_grace_period() {
-    let limit = Ledger::new(SlidingLog::new(1, Duration::from_nanos(S)), 0);
+    let limit = Ledger::new(log(1, S), 0);
     let mut harness = Queued::taking(limit);
     (0..4).for_each(|id| harness.join(0, id, 1, None).unwrap());
     harness.take_due(0);
@@ -293,7 +286,7 @@ fn a_waiter_that_never_comes_costs_one_grace_period() {
 /// limit (docs/theory.md, section 10.6).
 #[test]
 fn one_late_waiter_holds_one_slot() {
-    let limit = Ledger::new(SlidingLog::new(3, Duration::from_nanos(S)), 0);
+    let limit = Ledger::new(log(3, S), 0);
     let mut harness = Queued::taking(limit);
     (0..9).for_each(|id| harness.join(0, id, 1, None).unwrap());
     harness.take_due(0);
@@ -346,7 +339,7 @@ fn a_change_between_waking_and_taking_holds() {
 /// Closing ends the waits of due waiters, and their provisional permits are free.
 #[test]
 fn closing_ends_the_waits_of_those_that_are_due() {
-    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(2, Duration::from_nanos(S)), 0));
+    let mut harness = Queued::taking(Ledger::new(log(2, S), 0));
     (0..5).for_each(|id| harness.join(0, id, 1, None).unwrap());
     harness.take_due(0);
     harness.line.serve(S, &mut harness.woken);
@@ -360,7 +353,7 @@ fn closing_ends_the_waits_of_those_that_are_due() {
 /// A waiter whose grant was withdrawn, and that comes after the closing, learns of the closing.
 #[test]
 fn closing_ends_the_wait_of_one_that_is_withdrawn() {
-    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(1, Duration::from_nanos(S)), 0));
+    let mut harness = Queued::taking(Ledger::new(log(1, S), 0));
     (0..2).for_each(|id| harness.join(0, id, 1, None).unwrap());
     harness.line.serve(S, &mut harness.woken);
     harness.line.serve(S + MIN_GRACE_NS, &mut harness.woken);
@@ -375,8 +368,7 @@ fn closing_ends_the_wait_of_one_that_is_withdrawn() {
 #[test]
 fn waiters_that_are_all_late_get_on() {
     let period_ns = 50 * MS;
-    let mut harness =
-        Queued::taking(Ledger::new(SlidingLog::new(1, Duration::from_nanos(period_ns)), 0));
+    let mut harness = Queued::taking(Ledger::new(log(1, period_ns), 0));
     (0..8).for_each(|id| harness.join(0, id, 1, None).unwrap());
     let late_ns = 3 * MIN_GRACE_NS;
     let (mut now_ns, mut coming) = (0, Coming::new());
@@ -399,7 +391,7 @@ fn waiters_that_are_all_late_get_on() {
 /// Permits provisional for a late waiter are not granted to a call in a gap before a promise.
 #[test]
 fn a_gap_before_a_promise_is_kept_for_what_is_held() {
-    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(4, Duration::from_nanos(S)), 0));
+    let mut harness = Queued::taking(Ledger::new(log(4, S), 0));
     harness.join(0, 0, 4, None).unwrap();
     (1..4).for_each(|id| harness.join(0, id, 1, None).unwrap());
     harness.line.serve(S, &mut harness.woken);
@@ -415,7 +407,7 @@ fn a_gap_before_a_promise_is_kept_for_what_is_held() {
 /// Classes whose waiters take share by weight, each start charged once.
 #[test]
 fn classes_share_by_weight_where_waiters_take() {
-    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(1, Duration::from_nanos(MS)), 0));
+    let mut harness = Queued::taking(Ledger::new(log(1, MS), 0));
     let heavy = harness.line.add_class(0, 3.try_into().unwrap(), &mut harness.woken).unwrap();
     for id in 0..400 {
         let request = Request::of(1);
@@ -430,7 +422,7 @@ fn classes_share_by_weight_where_waiters_take() {
 /// A waiter that came too late is charged when it is due, and not again when it comes back.
 #[test]
 fn one_that_comes_back_is_charged_once() {
-    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(1, Duration::from_nanos(S)), 0));
+    let mut harness = Queued::taking(Ledger::new(log(1, S), 0));
     let other = harness.line.add_class(0, 1.try_into().unwrap(), &mut harness.woken).unwrap();
     harness.join(0, 0, 1, None).unwrap();
     // In order: 1 and 3 of the first class, 2 and 4 of the other.
@@ -458,7 +450,7 @@ fn a_schedule_promises_instants() {
     let pool = BackfillPool::new(5, "1.5".parse().unwrap(), Some("1/s".parse().unwrap())).unwrap();
     assert!(!Ledger::new(pool, 0).keeps_schedule());
     for (mode, keeps) in [(Mode::Average, true), (Mode::Strict, false)] {
-        let limit = Ledger::new(TwoTimeline::new("1/s".parse().unwrap(), mode, None), 0);
+        let limit = Ledger::new(TwoTimeline::new(rate("1/s"), mode, None), 0);
         assert_eq!(limit.keeps_schedule(), keeps);
         let mut harness = Queued::taking(limit);
         (0..3).for_each(|id| harness.join(0, id, 1, None).unwrap());

@@ -2,19 +2,16 @@
 //!
 //! Late, they take when they come, and never at the cost of promises to other callers.
 
-use std::time::Duration;
-
-use crate::common::S;
 use crate::common::queued::Queued;
+use crate::common::{S, bucket, log};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::line::{MIN_GRACE_NS, Outcome, QueueBounds};
-use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::Verdict;
 
 /// Returns a queue with one in any second, of which the first has been taken.
 fn used_up() -> Queued {
-    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(1, Duration::from_nanos(S)), 0));
+    let mut harness = Queued::taking(Ledger::new(log(1, S), 0));
     harness.join(0, 0, 1, None).unwrap();
     harness
 }
@@ -58,7 +55,7 @@ fn promises_of_before_are_taken_in_time() {
 /// Reservations while as many are due as could ever start together also come behind each other.
 #[test]
 fn reservations_behind_a_full_hold_keep_the_limit() {
-    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(2, Duration::from_nanos(20)), 0));
+    let mut harness = Queued::taking(Ledger::new(log(2, 20), 0));
     harness.join(0, 0, 2, None).unwrap();
     for id in 1..3 {
         harness.join(0, id, 1, None).unwrap();
@@ -80,7 +77,7 @@ fn reservations_behind_a_full_hold_keep_the_limit() {
 /// slot, also while another is due.
 #[test]
 fn a_caller_that_starts_at_once_needs_no_capacity_in_the_queue() {
-    let bucket = Gcra::new("10/s".parse().unwrap(), 50).unwrap();
+    let bucket = bucket("10/s", 50);
     let mut harness = Queued::taking(Ledger::new(bucket, 0));
     harness.line.set_bounds(QueueBounds::default().with_permits(4));
     harness.join(0, 0, 50, None).unwrap();

@@ -3,18 +3,15 @@
 //! A waiter that sleeps until its reported start is woken where it may start sooner; one without
 //! a reported start is woken when it is the head.
 
-use std::time::Duration;
-
-use crate::common::S;
 use crate::common::queued::Queued;
+use crate::common::{S, log};
 use rategate_core::ledger::Ledger;
 use rategate_core::line::MIN_GRACE_NS;
-use rategate_core::sliding_log::SlidingLog;
 use rategate_core::verdict::{Grant, Verdict};
 
 /// Returns a queue of one in any second: the first has been taken, and `waiters` more wait.
 fn harness_with(waiters: u32) -> Queued {
-    let mut harness = Queued::taking(Ledger::new(SlidingLog::new(1, Duration::from_nanos(S)), 0));
+    let mut harness = Queued::taking(Ledger::new(log(1, S), 0));
     (0..=waiters).for_each(|id| harness.join(0, id, 1, None).unwrap());
     harness
 }

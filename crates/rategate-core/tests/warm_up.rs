@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::ops::{Add, Mul, Sub};
 use std::time::Duration;
 
-use crate::common::{MS, RATES, S, granted, part, rate, retry, start};
+use crate::common::{MS, RATES, S, granted, ns, part, per, rate, retry, start};
 use fastrand::Rng;
 use rategate_core::error::{ExceedsCapacity, LimitError, RatioError};
 use rategate_core::ledger::Ledger;
@@ -159,7 +159,7 @@ fn factor(text: &str) -> Ratio {
 }
 
 fn warm_up(rate: Rate, period_ns: u64) -> WarmUp {
-    WarmUp::new(rate, Duration::from_nanos(period_ns)).unwrap()
+    WarmUp::new(rate, ns(period_ns)).unwrap()
 }
 
 fn starts(limit: &mut Ledger, now_ns: u64, calls: usize) -> Vec<u64> {
@@ -173,7 +173,7 @@ fn instants_are_those_of_exact_fractions() {
     let (mut rested, mut paced, mut several, mut denied) = (0, 0, 0, 0);
     for seed in 0..6_000 {
         let mut random = Rng::with_seed(seed);
-        let rate = Rate::new(random.u64(1..=9), Duration::from_nanos(random.u64(1..=60))).unwrap();
+        let rate = per(random.u64(1..=9), random.u64(1..=60));
         let factor = factor(random.choice(["1", "1.5", "2", "3", "3.25", "10"]).unwrap());
         let period_ns = random.choice([1, 2, 30, 100, 400]).unwrap();
         let policy = warm_up(rate, period_ns).with_cold_factor(factor).unwrap();
@@ -253,7 +253,7 @@ fn the_ceiling_is_reached_and_never_passed() {
     for seed in 0..3_000 {
         let mut random = Rng::with_seed(seed);
         let (permits, per_ns) = (random.u64(1..=9), random.u64(10..=60));
-        let rate = Rate::new(permits, Duration::from_nanos(per_ns)).unwrap();
+        let rate = per(permits, per_ns);
         let max_request = random.choice([1, 1, 4]).unwrap();
         let policy = warm_up(rate, random.choice([1, 50, 300]).unwrap());
         let policy = policy.with_max_request(max_request).unwrap();

@@ -1,5 +1,8 @@
 //! Helpers shared by the law tests: accessors of verdicts, rates, and a changing rate.
 
+pub(crate) mod limits;
+pub(crate) mod played;
+pub(crate) mod queue_oracle;
 pub(crate) mod queued;
 #[cfg(not(loom))]
 pub(crate) mod with_lock_free;
@@ -10,12 +13,16 @@ use std::time::Duration;
 use fastrand::Rng;
 use rategate_core::any_policy::{AnyPolicy, Member};
 use rategate_core::error::ExceedsCapacity;
+use rategate_core::fixed_window::{Anchor, FixedWindow};
+use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::rate::Rate;
 use rategate_core::share::Share;
+use rategate_core::sliding_log::SlidingLog;
 use rategate_core::slow_start::SlowStart;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Grant, Verdict};
+use rategate_testkit::oracle::Grants;
 
 pub(crate) const US: u64 = 1_000;
 pub(crate) const MS: u64 = 1_000_000;
@@ -45,9 +52,9 @@ macro_rules! parts {
 }
 
 parts! {
-    Gcra: rategate_core::gcra::Gcra, rategate_core::gcra::State;
-    SlidingLog: rategate_core::sliding_log::SlidingLog, rategate_core::sliding_log::State;
-    FixedWindow: rategate_core::fixed_window::FixedWindow, rategate_core::fixed_window::State;
+    Gcra: Gcra, rategate_core::gcra::State;
+    SlidingLog: SlidingLog, rategate_core::sliding_log::State;
+    FixedWindow: FixedWindow, rategate_core::fixed_window::State;
     TwoTimeline: TwoTimeline, rategate_core::two_timeline::State;
     WarmUp: rategate_core::warm_up::WarmUp, rategate_core::warm_up::State;
     BackfillPool: rategate_core::backfill_pool::BackfillPool, rategate_core::backfill_pool::State;
@@ -103,8 +110,74 @@ pub(crate) fn retry(answer: Answer) -> u64 {
     }
 }
 
+/// Asserts that a denied call passes at the end of its wait, equality included, and not a
+/// nanosecond sooner. Returns the wait.
+#[track_caller]
+pub(crate) fn exact_retry(limit: &Ledger, now_ns: u64, permits: u64, what: &str) -> u64 {
+    let at = |now_ns: u64| limit.clone().try_acquire(now_ns, permits);
+    let wait_ns = retry(at(now_ns));
+    assert!(granted(at(now_ns + wait_ns - 1)).is_none(), "{what}: sooner than {wait_ns}");
+    let grant = granted(at(now_ns + wait_ns));
+    assert_eq!(grant.map(|grant| grant.start_ns), Some(now_ns + wait_ns), "{what}");
+    wait_ns
+}
+
+/// Reserves, or tries.
+pub(crate) fn call(limit: &mut Ledger, reserves: bool, now_ns: u64, permits: u64) -> Answer {
+    if reserves { limit.reserve(now_ns, permits, None) } else { limit.try_acquire(now_ns, permits) }
+}
+
+/// Plays `calls` for up to `most` permits each, of which a third reserve, after random pauses.
+/// Returns what was granted.
+pub(crate) fn traffic(
+    limit: &mut Ledger,
+    random: &mut Rng,
+    (calls, pauses, most): (u32, &[u64], u64),
+) -> Grants {
+    let (mut grants, mut now_ns) = (Grants::default(), limit.clamp(0));
+    for _ in 0..calls {
+        now_ns += random.choice(pauses).unwrap();
+        let permits = random.u64(1..=most);
+        let answer = call(limit, random.u64(..3) == 0, now_ns, permits);
+        if let Ok(Verdict::Granted(grant)) = answer {
+            grants.add(grant.start_ns, permits);
+        }
+    }
+    grants
+}
+
+pub(crate) const fn ns(count: u64) -> Duration {
+    Duration::from_nanos(count)
+}
+
 pub(crate) fn rate(text: &str) -> Rate {
     text.parse().unwrap()
+}
+
+/// Returns a rate of so many permits in so many nanoseconds.
+pub(crate) fn per(permits: u64, period_ns: u64) -> Rate {
+    Rate::new(permits, ns(period_ns)).unwrap()
+}
+
+pub(crate) fn bucket(text: &str, burst: u64) -> Gcra {
+    Gcra::new(rate(text), burst).unwrap()
+}
+
+pub(crate) fn log(permits: u64, period_ns: u64) -> SlidingLog {
+    SlidingLog::new(permits, ns(period_ns))
+}
+
+/// Returns windows on the clock's grid.
+pub(crate) fn window(permits: u64, period_ns: u64) -> FixedWindow {
+    FixedWindow::new(permits, ns(period_ns), Anchor::Epoch)
+}
+
+pub(crate) fn window_of_first_call(permits: u64, period_ns: u64) -> FixedWindow {
+    FixedWindow::new(permits, ns(period_ns), Anchor::FirstCall)
+}
+
+pub(crate) fn timeline(rate: Rate, mode: Mode, catch_up_ns: Option<u64>) -> TwoTimeline {
+    TwoTimeline::new(rate, mode, catch_up_ns.map(ns))
 }
 
 /// Returns the numerator and the denominator of a rate, wide enough to multiply.
