@@ -2,7 +2,7 @@
 
 use std::mem::size_of;
 
-use crate::common::part;
+use crate::common::{end, part};
 use fastrand::Rng;
 use rategate_core::adaptive::{
     Adaptation, AdaptiveConcurrency, Aimd, Bounds, Change, Controller, Knee, Method, Outcome,
@@ -10,7 +10,6 @@ use rategate_core::adaptive::{
 };
 use rategate_core::error::LimitError;
 use rategate_core::ledger::Ledger;
-use rategate_core::policy::Ending;
 use rategate_core::saved::{RestoreContext, RestoreTarget, save_state};
 use rategate_core::verdict::{Grant, Verdict};
 
@@ -232,7 +231,7 @@ fn fill(limit: &mut Ledger, now_ns: u64, latency_ns: u64, outcome: Outcome) {
         grants.push(grant);
     }
     for grant in &grants {
-        limit.end(now_ns + latency_ns, 1, Ending::Of { start_ns: grant.start_ns, outcome });
+        end(limit, now_ns + latency_ns, grant, outcome);
     }
 }
 

@@ -2,7 +2,7 @@
 //! rates.
 
 use crate::common::played::{Played, Step, Verb};
-use crate::common::{MS, S, granted, part, per};
+use crate::common::{MS, S, end, granted, part, per};
 use fastrand::Rng;
 use rategate_core::adaptive::{AdaptiveRate, Outcome};
 use rategate_core::error::LimitError;
@@ -50,10 +50,6 @@ impl Plain {
     }
 }
 
-fn ended(limit: &mut Ledger, now_ns: u64, grant: &Grant, outcome: Outcome) {
-    assert!(limit.end(now_ns, grant.permits, Ending::Of { start_ns: grant.start_ns, outcome }));
-}
-
 fn outcome(random: &mut Rng) -> Outcome {
     [Outcome::Served, Outcome::Served, Outcome::Dropped, Outcome::Ignored][random.usize(..4)]
 }
@@ -78,7 +74,7 @@ fn a_rate_is_exact_while_it_changes() {
             let before = millionths(policy.rate(part(&limit)));
             if !out.is_empty() && random.u64(..3) == 0 {
                 let grant = out.swap_remove(random.usize(..out.len()));
-                ended(&mut limit, now_ns, &grant, outcome(&mut random));
+                end(&mut limit, now_ns, &grant, outcome(&mut random));
             } else {
                 let permits = random.u64(1..=burst);
                 let fits = plain.fits(now_ns, permits, burst);
@@ -192,7 +188,7 @@ fn what_was_found_is_forgotten_after_ten_minutes_and_kept_over_a_restart() {
     assert_eq!(limit.fresh_at_ns(7), Some(7));
     for second in 0..4 {
         let grant = granted(limit.try_acquire(second * S, 1)).unwrap();
-        ended(&mut limit, second * S + MS, &grant, Outcome::Dropped);
+        end(&mut limit, second * S + MS, &grant, Outcome::Dropped);
     }
     let (end_ns, found) = (3 * S + MS, policy.rate(part(&limit)));
     assert!(millionths(found) < millionths(Rate::per_second(38)), "{found}");

@@ -3,12 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::common::{MS, S, granted};
+use crate::common::{MS, S, end, granted};
 use fastrand::Rng;
 use rategate_core::adaptive::{AdaptiveRate, Outcome};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::policy::Ending;
 use rategate_core::rate::Rate;
 use rategate_core::verdict::{Grant, Verdict};
 
@@ -51,11 +50,7 @@ impl World {
             if !is_call {
                 let (_, grant, outcome) = self.calls[which];
                 let client = usize::try_from(self.calls[which].0).unwrap();
-                self.clients[client].end(
-                    now_ns,
-                    1,
-                    Ending::Of { start_ns: grant.start_ns, outcome },
-                );
+                end(&mut self.clients[client], now_ns, &grant, outcome);
                 continue;
             }
             match self.clients[which].try_acquire(now_ns, 1).unwrap() {

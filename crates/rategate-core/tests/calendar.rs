@@ -213,21 +213,6 @@ fn answers_are_those_of_one_counter() {
     assert!(refunds > 500, "{refunds}");
 }
 
-/// Retry: one nanosecond before the border nothing passes, and at the border everything does.
-#[test]
-fn a_retry_is_exact_at_the_border() {
-    let mut limit = Ledger::new(quota(2, grid("days", vec![0, 23 * S, 48 * S])), 0);
-    assert!(granted(limit.try_acquire(5 * S, 2)).is_some());
-    assert_eq!(retry(limit.try_acquire(23 * S - 1, 2)), 1);
-    assert_eq!(start(limit.try_acquire(23 * S, 2)), 23 * S);
-    assert_eq!(retry(limit.try_acquire(23 * S, 1)), 25 * S);
-    // Clock: a reading from the window before counts in the newest.
-    assert_eq!(retry(limit.try_acquire(S, 1)), 25 * S);
-    assert!(granted(limit.try_acquire(48 * S, 2)).is_some());
-    let Ok(Verdict::Denied(denial)) = limit.try_acquire(u64::MAX, 1) else { panic!("wrapped") };
-    assert_eq!(denial.retry_after_ns.map(NonZeroU64::get), Some(u64::MAX), "it never ends");
-}
-
 /// A packed value decides as its state does, except for the first try of a window and of a key.
 #[test]
 fn a_value_decides_as_its_state_does() {

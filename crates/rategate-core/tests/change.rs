@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use crate::common::limits::{Kind, Scale, limit_of};
 use crate::common::played::{Played, Step, VERBS};
-use crate::common::{
-    S, fraction, granted, log, ns, rate, retry, start, window, window_of_first_call,
-};
+use crate::common::{S, granted, log, ns, rate, retry, start, window, window_of_first_call};
 use fastrand::Rng;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::commit_log::CommitLog;
@@ -16,7 +14,6 @@ use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::rate::Rate;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
-use rategate_testkit::oracle::Grants;
 
 const HOUR: u64 = 3_600 * S;
 
@@ -90,85 +87,6 @@ fn a_schedule_goes_on_with_the_rest_of_an_interval_of_the_new_rate() {
         assert_eq!(start(limit.reserve(0, 1, None)), 0);
         limit.reconfigure(72 * S, of("10/h")).unwrap();
         assert_eq!(start(limit.reserve(72 * S, 1, None)), 72 * S + 324 * S, "{mode:?}");
-    }
-}
-
-/// A leaky bucket in whole fractions: permits in use, in parts of which one permit is `p` of the
-/// rate in force.
-struct InUse {
-    parts: u128,
-    fraction: (u128, u128),
-    at_ns: u64,
-}
-
-impl InUse {
-    fn pass_to(&mut self, now_ns: u64) {
-        let earned = u128::from(now_ns - self.at_ns) * self.fraction.0;
-        (self.parts, self.at_ns) = (self.parts.saturating_sub(earned), now_ns);
-    }
-
-    /// Keeps what is left, or as much of it as the new burst holds.
-    fn change(&mut self, rate: Rate, was: u64, is: u64) {
-        let new = fraction(rate);
-        self.parts = (self.parts * new.1).div_ceil(self.fraction.1) + u128::from(is) * new.1;
-        self.parts = self.parts.saturating_sub(u128::from(was) * new.1);
-        self.fraction = new;
-    }
-
-    fn try_take(&mut self, permits: u64, burst: u64) -> bool {
-        let after = self.parts + u128::from(permits) * self.fraction.1;
-        let fits = after <= u128::from(burst) * self.fraction.1;
-        if fits {
-            self.parts = after;
-        }
-        fits
-    }
-}
-
-/// A bucket whose numbers go up and down decides as one that leaks, and the changes gain no
-/// permits.
-///
-/// Any window sees at most the largest burst and the earnings of the rates in force over it.
-#[test]
-fn numbers_that_go_up_and_down_credit_nothing() {
-    for seed in 1..200 {
-        let mut random = Rng::with_seed(seed);
-        let mut numbers = (rate("40/s"), 8);
-        let mut limit = Ledger::new(Gcra::new(numbers.0, numbers.1).unwrap(), 0);
-        let mut several = Ledger::new([Gcra::new(numbers.0, numbers.1).unwrap().into()], 0);
-        let mut in_use = InUse { parts: 0, fraction: fraction(numbers.0), at_ns: 0 };
-        let (mut now_ns, mut grants) = (0, Grants::default());
-        for step in 0..400 {
-            now_ns += random.choice([0, 0, 1, S / 1_000, S / 40, S / 7]).unwrap();
-            in_use.pass_to(now_ns);
-            if random.u64(..4) == 0 {
-                let was = numbers.1;
-                numbers = (
-                    rate(random.choice(["40/s", "7/s", "100/s", "3/s"]).unwrap()),
-                    random.u64(1..=20),
-                );
-                let policy = Gcra::new(numbers.0, numbers.1).unwrap();
-                limit.reconfigure(now_ns, policy).unwrap();
-                several.reconfigure(now_ns, policy).unwrap();
-                in_use.change(numbers.0, was, numbers.1);
-            }
-            let permits = random.u64(1..=numbers.1);
-            let what = format!("seed {seed}, step {step}: {permits} under {numbers:?}");
-            let is_granted = granted(limit.try_acquire(now_ns, permits)).is_some();
-            assert_eq!(
-                granted(several.try_acquire(now_ns, permits)).is_some(),
-                is_granted,
-                "{what}"
-            );
-            assert_eq!(is_granted, in_use.try_take(permits, numbers.1), "{what}");
-            if is_granted {
-                grants.add(now_ns, permits);
-            }
-        }
-        // 20 is the largest burst and 100/s the highest rate.
-        grants.assert_ceiling(&format!("seed {seed}"), |window_ns| {
-            20 + (window_ns * 100).div_ceil(u128::from(S))
-        });
     }
 }
 

@@ -90,42 +90,50 @@ fn same<E: std::fmt::Debug + PartialEq>(
     }
 }
 
+/// Plays each pair of limits from a number of seeds, with a first step between a nanosecond and a
+/// second, divided by `over`. Returns how many tries were decided without the lock.
+fn agree<P: Copy + Into<AnyPolicy>>(
+    seeds: u64,
+    (over, steps_ns): (u64, &[u64]),
+    pairs: &[[P; 2]],
+) -> u64 {
+    let mut lock_free_count = 0;
+    for seed in 1..=seeds {
+        let first_ns = 10_u64.pow(u32::try_from(seed % 10).unwrap()) / over;
+        let steps_ns = [&[first_ns], steps_ns].concat();
+        for policies in pairs {
+            lock_free_count += assert_same_history(seed, seed * 1_000, policies, &steps_ns);
+        }
+    }
+    lock_free_count
+}
+
 /// S3.8: the words of a bucket decide as its ledger does.
 #[test]
 fn the_bucket_answers_as_the_ledger_alone() {
     let gcra = |rate: &str, burst| Gcra::new(rate.parse().unwrap(), burst).unwrap();
-    let mut lock_free_count = 0;
-    for seed in 1..=300 {
-        for policies in [
-            [gcra("1000/s", 3), gcra("1/ms", 9)],
-            [gcra("3/s", 1), gcra("7/s", 2)],
-            [gcra("999983/s", 10), gcra("0.25/s", 4)],
-            [gcra("10000000000/s", 4), gcra("never", 2)],
-            [gcra("unlimited", 2), gcra("2/7d", 50)],
-        ] {
-            let steps_ns = [random_step(seed), 100, US, MS, 37 * MS, 3 * S];
-            lock_free_count += assert_same_history(seed, seed * 1_000, &policies, &steps_ns);
-        }
-    }
-    assert!(lock_free_count > 100_000, "{lock_free_count}");
+    let pairs = [
+        [gcra("1000/s", 3), gcra("1/ms", 9)],
+        [gcra("3/s", 1), gcra("7/s", 2)],
+        [gcra("999983/s", 10), gcra("0.25/s", 4)],
+        [gcra("10000000000/s", 4), gcra("never", 2)],
+        [gcra("unlimited", 2), gcra("2/7d", 50)],
+    ];
+    let count = agree(300, (1, &[100, US, MS, 37 * MS, 3 * S]), &pairs);
+    assert!(count > 100_000, "{count}");
 }
 
 #[test]
 fn the_ring_answers_as_the_ledger_alone() {
     let log = |permits, period_ns| log(permits, period_ns);
-    let mut lock_free_count = 0;
-    for seed in 1..=300 {
-        for policies in [
-            [log(1, 1_000), log(1, 500)],
-            [log(3, MS), log(2, MS)],
-            [log(20, MS), log(20, 3 * MS).with_guard(ns(17)).unwrap()],
-            [log(9, 10_000).with_resolution(ns(700)).unwrap(), log(5, 10_000)],
-        ] {
-            let steps_ns = [random_step(seed) / 10, 1, 10, 300, 10_000, MS];
-            lock_free_count += assert_same_history(seed, seed * 1_000, &policies, &steps_ns);
-        }
-    }
-    assert!(lock_free_count > 50_000, "{lock_free_count}");
+    let pairs = [
+        [log(1, 1_000), log(1, 500)],
+        [log(3, MS), log(2, MS)],
+        [log(20, MS), log(20, 3 * MS).with_guard(ns(17)).unwrap()],
+        [log(9, 10_000).with_resolution(ns(700)).unwrap(), log(5, 10_000)],
+    ];
+    let count = agree(300, (10, &[1, 10, 300, 10_000, MS]), &pairs);
+    assert!(count > 50_000, "{count}");
 }
 
 /// Days of two windows, of one third and two thirds.
@@ -153,31 +161,22 @@ impl Grid for Shifts {
 
 #[test]
 fn the_calendar_answers_as_the_ledger_alone() {
-    let mut lock_free_count = 0;
-    for seed in 1..=300 {
-        let policies = [5, 2]
-            .map(|permits| FixedWindow::of_calendar(permits, Calendar::new(&Shifts)).unwrap());
-        let steps_ns = [random_step(seed) / 100, 1, 10, 300, 1_000, 10_000];
-        lock_free_count += assert_same_history(seed, seed * 1_000, &policies, &steps_ns);
-    }
-    assert!(lock_free_count > 10_000, "{lock_free_count}");
+    let pair =
+        [5, 2].map(|permits| FixedWindow::of_calendar(permits, Calendar::new(&Shifts)).unwrap());
+    let count = agree(300, (100, &[1, 10, 300, 1_000, 10_000]), &[pair]);
+    assert!(count > 10_000, "{count}");
 }
 
 #[test]
 fn the_window_answers_as_the_ledger_alone() {
     let window = |permits, period_ns, anchor| FixedWindow::new(permits, ns(period_ns), anchor);
-    let mut lock_free_count = 0;
-    for seed in 1..=300 {
-        for policies in [
-            [window(3, 1_000, Anchor::Epoch), window(1, 700, Anchor::Epoch)],
-            [window(9, MS, Anchor::FirstCall), window(4, MS, Anchor::FirstCall)],
-            [window(20, MS, Anchor::Epoch), window(20, 3 * MS, Anchor::FirstCall)],
-        ] {
-            let steps_ns = [random_step(seed) / 10, 1, 10, 300, 10_000, MS];
-            lock_free_count += assert_same_history(seed, seed * 1_000, &policies, &steps_ns);
-        }
-    }
-    assert!(lock_free_count > 50_000, "{lock_free_count}");
+    let pairs = [
+        [window(3, 1_000, Anchor::Epoch), window(1, 700, Anchor::Epoch)],
+        [window(9, MS, Anchor::FirstCall), window(4, MS, Anchor::FirstCall)],
+        [window(20, MS, Anchor::Epoch), window(20, 3 * MS, Anchor::FirstCall)],
+    ];
+    let count = agree(300, (10, &[1, 10, 300, 10_000, MS]), &pairs);
+    assert!(count > 50_000, "{count}");
 }
 
 /// S2.42, X2.8: the cached clock grants the same as a fresh reading, in average mode.
@@ -185,20 +184,15 @@ fn the_window_answers_as_the_ledger_alone() {
 fn the_schedule_answers_as_the_ledger_alone() {
     let average = |rate: &str| TwoTimeline::new(rate.parse().unwrap(), Mode::Average, None);
     let strict = TwoTimeline::new(rate("5000/s"), Mode::Strict, None);
-    let mut lock_free_count = 0;
-    for seed in 1..=150 {
-        for policies in [
-            [average("1000/s"), average("3000/s")],
-            [average("7/s"), average("7000000/s")],
-            [average("1000000000/s"), average("3/s")],
-            [average("4000000000/s"), average("8000000000/s")],
-            [average("1000/s"), strict],
-        ] {
-            let steps_ns = [random_step(seed), 10, US, 20 * US, MS, 50 * MS];
-            lock_free_count += assert_same_history(seed, seed * 1_000, &policies, &steps_ns);
-        }
-    }
-    assert!(lock_free_count > 20_000, "{lock_free_count}");
+    let pairs = [
+        [average("1000/s"), average("3000/s")],
+        [average("7/s"), average("7000000/s")],
+        [average("1000000000/s"), average("3/s")],
+        [average("4000000000/s"), average("8000000000/s")],
+        [average("1000/s"), strict],
+    ];
+    let count = agree(150, (1, &[10, US, 20 * US, MS, 50 * MS]), &pairs);
+    assert!(count > 20_000, "{count}");
 }
 
 /// S2.26, S2.37: spaced modes, and their exact waits.
@@ -208,22 +202,17 @@ fn the_spaced_timelines_answer_as_the_ledger_alone() {
         let mode = Mode::from_compensation(mode).unwrap();
         TwoTimeline::new(rate.parse().unwrap(), mode, catch_up_ns.map(ns))
     };
-    let mut lock_free_count = 0;
-    for seed in 1..=160 {
-        for policies in [
-            [with("1000/s", 1.0, None), with("3/ms", 1.0, None)],
-            [with("7/s", 1.0, None), with("999983/s", 1.0, Some(5 * MS))],
-            [with("1000/s", 0.25, None), with("1000/s", 0.5, Some(20 * MS))],
-            [with("3000/s", 0.0, Some(10 * MS)), with("3000/s", 0.0, None)],
-            [with("1000/s", 1.5, None), with("1000/s", 1.1, None)],
-            [with("1000000000/s", 1.25, None), with("70000/s", 2.0, None)],
-            [with("3000/s", 1.1, Some(10 * MS)), with("3000/s", 1.1, None)],
-        ] {
-            let steps_ns = [random_step(seed), 1, 333, US, 300 * US, MS, 30 * MS];
-            lock_free_count += assert_same_history(seed, seed * 1_000, &policies, &steps_ns);
-        }
-    }
-    assert!(lock_free_count > 50_000, "{lock_free_count}");
+    let pairs = [
+        [with("1000/s", 1.0, None), with("3/ms", 1.0, None)],
+        [with("7/s", 1.0, None), with("999983/s", 1.0, Some(5 * MS))],
+        [with("1000/s", 0.25, None), with("1000/s", 0.5, Some(20 * MS))],
+        [with("3000/s", 0.0, Some(10 * MS)), with("3000/s", 0.0, None)],
+        [with("1000/s", 1.5, None), with("1000/s", 1.1, None)],
+        [with("1000000000/s", 1.25, None), with("70000/s", 2.0, None)],
+        [with("3000/s", 1.1, Some(10 * MS)), with("3000/s", 1.1, None)],
+    ];
+    let count = agree(160, (1, &[1, 333, US, 300 * US, MS, 30 * MS]), &pairs);
+    assert!(count > 50_000, "{count}");
 }
 
 /// A change to another kind starts as used up as the old one was, behind the lock until a new form
@@ -236,21 +225,17 @@ fn a_policy_chosen_at_run_time_answers_as_the_ledger_alone() {
     let log = |permits| AnyPolicy::from(SlidingLog::new(permits, Duration::from_millis(1)));
     let average =
         |rate: &str| AnyPolicy::from(TwoTimeline::new(rate.parse().unwrap(), Mode::Average, None));
-    let mut lock_free_count = [0; 5];
-    for seed in 1..=100 {
-        let pairs: [[AnyPolicy; 2]; 5] = [
-            [gcra("1000/s", 3), gcra("1/ms", 9)],
-            [log(3), log(20)],
-            [average("1000/s"), average("3000/s")],
-            [gcra("1000/s", 3), log(3)],
-            [average("1000/s"), gcra("2000/s", 1)],
-        ];
-        for (count, policies) in lock_free_count.iter_mut().zip(pairs) {
-            let steps_ns = [random_step(seed), 100, US, MS, 37 * MS];
-            *count += assert_same_history(seed, seed * 1_000, &policies, &steps_ns);
-        }
+    let pairs: [[AnyPolicy; 2]; 5] = [
+        [gcra("1000/s", 3), gcra("1/ms", 9)],
+        [log(3), log(20)],
+        [average("1000/s"), average("3000/s")],
+        [gcra("1000/s", 3), log(3)],
+        [average("1000/s"), gcra("2000/s", 1)],
+    ];
+    for pair in pairs {
+        let count = agree(100, (1, &[100, US, MS, 37 * MS]), &[pair]);
+        assert!(count > 500, "{pair:?}: {count}");
     }
-    assert!(lock_free_count.iter().all(|&count| count > 500), "{lock_free_count:?}");
 }
 
 /// Returns how often `tries` at one reading each read the clock.
@@ -423,9 +408,4 @@ fn forfeited_time_costs_no_lock_free_form() {
         assert!(with_lock_free.try_acquire(40 * day_ns + step * US, 1).is_ok());
     }
     assert_eq!(with_lock_free.lock_free_count - before, 1_000);
-}
-
-/// Returns a step from a nanosecond to a second.
-fn random_step(seed: u64) -> u64 {
-    10_u64.pow(u32::try_from(seed % 10).unwrap())
 }

@@ -1,11 +1,15 @@
 //! Tests of the `gcra` contract, against a bucket of tokens counted in whole fractions.
 
-use crate::common::{MS, RATES, S, bucket, fraction, granted, per, rate, retry, start, traffic};
+use crate::common::{
+    MS, RATES, S, bucket, fraction, granted, per, rate, retry, start, timeline, traffic,
+};
 use fastrand::Rng;
+use rategate_core::any_policy::AnyPolicy;
 use rategate_core::error::{ExceedsCapacity, LimitError};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::rate::Rate;
+use rategate_core::two_timeline::Mode;
 use rategate_core::verdict::Verdict;
 use rategate_testkit::oracle::Grants;
 
@@ -48,24 +52,41 @@ impl Bucket {
         self.level = self.level_at(at) - u128::from(permits) * self.p;
         self.at = at;
     }
+
+    /// Converts what is left into parts of the new rate, rounded down. A larger burst adds nothing.
+    fn change(&mut self, rate: Rate, burst: u64, now_ns: u64) {
+        let left = self.level_at(u128::from(now_ns) * self.n);
+        let was = self.p;
+        *self = Self::new(rate, burst, now_ns);
+        self.level = (left * self.p / was).min(self.level);
+    }
 }
 
 fn random_rate(random: &mut Rng) -> Rate {
     per(random.u64(1..=40), random.u64(1..=300))
 }
 
-/// Units, Retry, Rounding: every decision of a mixed sequence is the bucket's.
+/// Units, Retry, Rounding, Change: every decision of a mixed sequence is the bucket's.
+///
+/// On a change the permits in use stay in use, and their fraction is right to less than a part of
+/// the new rate, rounded against the caller.
 #[test]
 fn answers_are_those_of_an_exact_token_bucket() {
     for seed in 1..300 {
         let mut random = Rng::with_seed(seed);
-        let (rate, burst) = (random_rate(&mut random), random.u64(1..=8));
+        let (mut rate, mut burst) = (random_rate(&mut random), random.u64(1..=9));
         let mut now_ns = random.u64(0..=50);
         let mut limit = Ledger::new(Gcra::new(rate, burst).unwrap(), now_ns);
         let mut bucket = Bucket::new(rate, burst, now_ns);
         for step in 0..120 {
-            let what = format!("seed {seed}, step {step}: {rate}, burst {burst}");
             now_ns += random.choice([0, 0, 1, 2, 3, 10, 100]).unwrap();
+            // A promise is kept at any numbers, so a change waits for the last.
+            if random.u64(..8) == 0 && bucket.at <= u128::from(now_ns) * bucket.n {
+                (rate, burst) = (random_rate(&mut random), random.u64(1..=9));
+                limit.reconfigure(now_ns, Gcra::new(rate, burst).unwrap()).unwrap();
+                bucket.change(rate, burst, now_ns);
+            }
+            let what = format!("seed {seed}, step {step}: {rate}, burst {burst}");
             let permits = random.u64(1..=burst);
             let opens_ns = bucket.opening_ns(now_ns, permits);
             if random.u64(..2) == 0 {
@@ -184,7 +205,8 @@ fn reservations_lose_nothing_in_a_year() {
 }
 
 /// Rounding: a poller that takes all available permits, often enough never to find the bucket
-/// full, gets the burst and then `floor(t n / p)`: less than one permit of error at any time.
+/// full, gets the burst and then `floor(t n / p)`: less than one permit of error at any time. A
+/// schedule has one at first.
 #[test]
 fn polling_loses_nothing() {
     for text in RATES {
@@ -194,17 +216,22 @@ fn polling_loses_nothing() {
             let interval_ns =
                 u64::try_from((p / n / slices).max(u128::from(MS) / slices)).unwrap() + 1;
             let burst = u64::try_from(u128::from(interval_ns) * n / p).unwrap() + 2;
-            let mut limit = Ledger::new(bucket(text, burst), 0);
-            let mut taken = 0;
-            for poll in 0..400 {
-                let now_ns = poll * interval_ns;
-                let free = limit.remaining(now_ns);
-                if free > 0 {
-                    assert!(granted(limit.try_acquire(now_ns, free)).is_some());
+            let schedule = timeline(rate(text), Mode::Average, None);
+            let limits: [(AnyPolicy, u64); 2] =
+                [(bucket(text, burst).into(), burst), (schedule.into(), 1)];
+            for (policy, first) in limits {
+                let (mut limit, mut random) = (Ledger::new(policy, 0), Rng::with_seed(9));
+                let (mut taken, mut now_ns) = (0, 0);
+                for poll in 0..400 {
+                    let free = limit.remaining(now_ns);
+                    if free > 0 {
+                        assert!(granted(limit.try_acquire(now_ns, free)).is_some());
+                    }
+                    taken += u128::from(free);
+                    let earned = u128::from(now_ns) * n / p;
+                    assert_eq!(taken, u128::from(first) + earned, "{policy:?}, poll {poll}");
+                    now_ns += random.u64(0..=interval_ns);
                 }
-                taken += u128::from(free);
-                let earned = u128::from(now_ns) * n / p;
-                assert_eq!(taken, u128::from(burst) + earned, "{text}, poll {poll}");
             }
         }
     }
@@ -228,41 +255,6 @@ fn the_end_of_the_clock_wraps_nothing() {
                     assert_eq!(before, format!("{limit:?}"));
                 }
             }
-        }
-    }
-}
-
-/// Change: the permits in use stay in use, and their fraction is right to less than a part of the
-/// new rate, rounded against the caller.
-#[test]
-fn a_change_keeps_what_is_left() {
-    for seed in 1..300 {
-        let mut random = Rng::with_seed(seed);
-        let (old, new) = (random_rate(&mut random), random_rate(&mut random));
-        let (was, burst) = (random.u64(1..=9), random.u64(1..=9));
-        let mut limit = Ledger::new(Gcra::new(old, was).unwrap(), 0);
-        let mut bucket = Bucket::new(old, was, 0);
-        for now_ns in [0, 3, 17] {
-            let permits = random.u64(1..=was);
-            if granted(limit.try_acquire(now_ns, permits)).is_some() {
-                bucket.take(u128::from(now_ns) * bucket.n, permits);
-            }
-        }
-        let now_ns = random.u64(17..=60);
-        limit.reconfigure(now_ns, Gcra::new(new, burst).unwrap()).unwrap();
-
-        // In permits / p of the old rate; converted to the new one, rounded down.
-        let (n, p) = fraction(new);
-        let level = bucket.level_at(u128::from(now_ns) * bucket.n) * p / bucket.p;
-        let (burst_u128, at) = (u128::from(burst), u128::from(now_ns) * n);
-        let mut bucket = Bucket { n, p, burst: burst_u128, level: level.min(burst_u128 * p), at };
-        for _ in 0..12 {
-            let permits = random.u64(1..=burst);
-            let opens_ns = bucket.opening_ns(now_ns, permits);
-            let begun_ns = start(limit.reserve(now_ns, permits, None));
-            assert_eq!(begun_ns, opens_ns, "seed {seed}: {old} to {new}");
-            let at = bucket.opening(now_ns, permits);
-            bucket.take(at, permits);
         }
     }
 }

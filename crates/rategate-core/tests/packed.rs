@@ -1,10 +1,12 @@
 //! Tests that a packed state decides as the state itself does.
 
-use crate::common::{MS, S, log, ns, window};
+use crate::common::{MS, S, bucket, log, ns, per, window};
+use crate::packed_bucket::MAX_AHEAD;
 use fastrand::Rng;
 use rategate_core::any_policy::{AnyPolicy, Member};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
+use rategate_core::packed::{Packed, VALUE_BITS};
 use rategate_core::verdict::Verdict;
 
 fn policies(random: &mut Rng) -> AnyPolicy {
@@ -12,21 +14,31 @@ fn policies(random: &mut Rng) -> AnyPolicy {
         random.choice(["1/s", "3/s", "7/10s", "1000/s", "12345/s", "1/d", "100000/1s"]).unwrap();
     let permits = random.choice([1, 2, 5, 1000, 40_000]).unwrap();
     let period_ns = random.choice([7, MS, S, 60 * S, 86_400 * S]).unwrap();
-    match random.u64(0..=3) {
-        0 | 1 => Gcra::new(rate.parse().unwrap(), permits).unwrap().into(),
+    match random.u64(0..=6) {
+        0 | 1 => bucket(rate, permits).into(),
         2 => window(permits, period_ns).into(),
-        _ => {
+        3 => {
             let parts = random.choice([1, 7, 1000]).unwrap().min(period_ns);
             let log = log(permits, period_ns).with_parts(parts).unwrap();
             log.with_guard(ns(random.choice([0, 0, period_ns / 3]).unwrap())).unwrap().into()
         }
+        _ => any_bucket(random),
     }
+}
+
+/// Returns any bucket, of which not all fit.
+fn any_bucket(random: &mut Rng) -> AnyPolicy {
+    let permits = random.choice([1, 1, 3, 7, 1_000, 2_469, 300_239]).unwrap();
+    let period_ns = random.choice([1, 7, MS, S, 10 * S, 86_400 * S]).unwrap() + random.u64(0..=1);
+    let max = MAX_AHEAD / period_ns;
+    let burst = random.choice([1, 2, 5, max / 2, max]).unwrap().max(1);
+    Gcra::new(per(permits, period_ns), burst).unwrap().into()
 }
 
 #[test]
 fn a_value_decides_as_its_state_does() {
-    let (mut fit, mut over, mut crossed) = (0, 0, 0);
-    for seed in 0..3_000 {
+    let (mut fit, mut over, mut crossed, mut waits) = (0, 0, 0, 0);
+    for seed in 0..12_000 {
         let mut random = Rng::with_seed(seed);
         let policy = policies(&mut random);
         let Some(numbers) = policy.packed() else { continue };
@@ -38,7 +50,7 @@ fn a_value_decides_as_its_state_does() {
         let mut limit = Member::fresh(policy, now_ns);
         let mut value = numbers.full_at(now_ns);
         let context = format!("seed {seed}, {policy:?}");
-        let mut is_used = false;
+        let (mut is_used, mut latest_ns) = (false, now_ns);
         for call in 0..80 {
             now_ns = match random.u64(0..=9) {
                 // An unused value belongs to the instant at which it was made, and to no earlier
@@ -48,7 +60,15 @@ fn a_value_decides_as_its_state_does() {
                 _ => now_ns,
             };
             let context = format!("{context}, call {call} at {now_ns}");
-            let permits = random.u64(1..=3);
+            // A full bucket may be renewed within its fading time, without any visible effect.
+            let is_bucket = matches!(policy, AnyPolicy::Gcra(_));
+            if is_bucket && is_used && numbers.is_full(value, now_ns) && random.bool() {
+                assert!(limit.is_as_fresh(now_ns), "{context}");
+                value = numbers.full_at(now_ns);
+                is_used = false;
+            }
+            let most = policy.max_at_once();
+            let permits = random.choice([1, 1, 2, 3, most, most.div_ceil(2)]).unwrap();
             let mut after = Ledger::with_state(limit.clone(), 0);
             let verdict = after.try_acquire(now_ns, permits);
             let after = after.limits().only().unwrap();
@@ -68,6 +88,7 @@ fn a_value_decides_as_its_state_does() {
                 }
                 (Some(Err(wait_ns)), Ok(Verdict::Denied(denial))) => {
                     assert_eq!(Some(wait_ns), denial.retry_after_ns, "{context}");
+                    waits += 1;
                 }
                 (None, Err(_)) => over += 1,
                 // A state that does not fit stays unpacked until it fits again.
@@ -88,9 +109,32 @@ fn a_value_decides_as_its_state_does() {
                 let full_ns = numbers.full_after(value, now_ns);
                 assert!(limit.is_as_fresh(full_ns) || full_ns == u64::MAX, "{context}");
             }
+            // An earlier clock may be too far behind for it.
+            latest_ns = latest_ns.max(now_ns);
+            if is_bucket && is_used && now_ns == latest_ns {
+                is_exact(numbers, value, &limit, now_ns, &context);
+            }
         }
     }
-    assert!(fit > 50_000 && over > 10_000 && crossed > 1_000, "{fit} {over} {crossed}");
+    assert!(fit > 90_000 && over > 10_000 && crossed > 1_000, "{fit} {over} {crossed}");
+    assert!(waits > 40_000, "{waits}");
+}
+
+/// Asserts that a value is the state of a bucket to the nanosecond: it is full at the policy's
+/// instant, and for a moment since a nanosecond later, and comes back as it was.
+fn is_exact(numbers: Packed, value: u64, limit: &Member, now_ns: u64, context: &str) {
+    let Some(fresh_ns) = limit.fresh_at_ns() else { return };
+    assert_eq!(numbers.full_after(value, now_ns), fresh_ns.max(now_ns), "{context}");
+    if fresh_ns > now_ns {
+        assert!(!numbers.is_full(value, fresh_ns - 1), "{context}");
+        let then_ns = fresh_ns.saturating_add(1);
+        assert!(then_ns == fresh_ns || numbers.is_full(value, then_ns), "{context}");
+    }
+    if !numbers.is_full(value, now_ns) {
+        let unpacked = Member::unpack(limit.policy(), value, now_ns).unwrap();
+        assert_eq!(unpacked.pack(now_ns), Some(value), "{context}");
+    }
+    assert!(value < 1 << VALUE_BITS, "{context}");
 }
 
 /// A later owner of a slot writes no value that an earlier one wrote, so a change of owner can be

@@ -2,7 +2,7 @@
 //!
 //! Each instant, and the nanosecond before it, is put into the integral.
 
-use crate::common::{MS, RATES, S, fraction, granted, rate};
+use crate::common::{MS, S, granted, rate};
 use fastrand::Rng;
 use rategate_core::error::LimitError;
 use rategate_core::ledger::Ledger;
@@ -57,55 +57,6 @@ impl Ramp {
 fn instants(schedule: Schedule, start_ns: u64) -> impl Iterator<Item = u64> {
     let operations = Operations::evenly(Shape::try_from(schedule).unwrap());
     (0..).map_while(move |n| start_ns.checked_add(operations.due(n)?))
-}
-
-/// A constant rate gives equal steps that never round more than the one instant shown.
-#[test]
-fn constant_instants_are_exact() {
-    for text in RATES {
-        let (n, p) = fraction(rate(text));
-        let begin_ns = 1_000;
-        for (operation, due_ns) in
-            instants(Schedule::constant(rate(text)), begin_ns).take(2_000).enumerate()
-        {
-            let exact = (u128::try_from(operation).unwrap() * p).div_ceil(n);
-            assert_eq!(u128::from(due_ns), u128::from(begin_ns) + exact, "{text}");
-        }
-    }
-}
-
-/// Each instant of a ramp is the first nanosecond at which the integral has reached its
-/// operation.
-#[test]
-fn ramp_instants_solve_the_integral() {
-    for seed in 1..300 {
-        let mut random = Rng::with_seed(seed);
-        let ramp = Ramp::random(&mut random);
-        let begin_ns = random.u64(0..=1_000);
-        let mut last_ns = begin_ns;
-        for (operation, due_ns) in instants(ramp.schedule(), begin_ns).take(400).enumerate() {
-            let wanted = i128::try_from(operation).unwrap() * ramp.permit();
-            let t = i128::from(due_ns - begin_ns);
-            assert!(ramp.integral(t) >= wanted, "seed {seed}: {ramp:?}, {operation} at {t}: early");
-            assert!(
-                t == 0 || ramp.integral(t - 1) < wanted,
-                "seed {seed}: {ramp:?}, {operation} at {t}: late"
-            );
-            assert!(due_ns >= last_ns);
-            last_ns = due_ns;
-        }
-    }
-}
-
-/// A ramp to zero ends: as many operations as its integral contains, and the first.
-#[test]
-fn a_ramp_to_nothing_ends() {
-    for (from, over) in [(10, S), (1_000, 2 * S), (3, S), (7, 100 * MS)] {
-        let ramp = Ramp { from, to: 0, over: i128::from(over) };
-        let due = i128::try_from(instants(ramp.schedule(), 5).count()).unwrap();
-        assert_eq!(due, ramp.integral(ramp.over) / ramp.permit() + 1, "{ramp:?}");
-        assert_eq!(ramp.schedule().final_rate(), Rate::NEVER);
-    }
 }
 
 /// Along a ramp as at a constant rate, the limiter starts each operation at its instant.
@@ -242,6 +193,8 @@ fn a_change_within_a_ramp_keeps_what_is_earned() {
 #[test]
 fn instants_end_with_the_rate_or_the_clock() {
     assert_eq!(instants(Schedule::constant(Rate::NEVER), 5).collect::<Vec<_>>(), [5]);
+    let to_nothing = Ramp { from: 3, to: 0, over: S.into() }.schedule();
+    assert_eq!((instants(to_nothing, 5).count(), to_nothing.final_rate()), (2, Rate::NEVER));
     let at_once = Shape::try_from(Schedule::constant(Rate::UNLIMITED));
     assert_eq!(at_once, Err(ShapeError::Unlimited));
     let begin_ns = 18_446_744_073 * S;

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use crate::common::end;
 use fastrand::Rng;
 use rategate_core::adaptive::{Adaptation, AdaptiveConcurrency, Bounds, Outcome};
 use rategate_core::all_of::AllOf;
@@ -9,7 +10,6 @@ use rategate_core::concurrency::Concurrency;
 use rategate_core::error::LimitError;
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::policy::Ending;
 use rategate_core::share::Share;
 use rategate_core::verdict::{Grant, Verdict};
 
@@ -26,11 +26,7 @@ fn keeps_shares(seed: u64, mut limit: Ledger, limit_of: impl Fn(&Ledger, u64) ->
         if rng.u32(..5) < 2 && !in_flight.is_empty() {
             let grant = in_flight.swap_remove(rng.usize(..in_flight.len()));
             let outcome = if rng.u32(..8) == 0 { Outcome::Dropped } else { Outcome::Served };
-            assert!(limit.end(
-                now_ns,
-                grant.permits,
-                Ending::Of { start_ns: grant.start_ns, outcome }
-            ));
+            end(&mut limit, now_ns, &grant, outcome);
             continue;
         }
         let percent = [1, 25, 50, 99, 100][rng.usize(..5)];
@@ -122,7 +118,7 @@ fn limits_in_share(percent: u8, first: u32, callers: usize) -> Vec<u64> {
         let workers = u64::try_from(in_flight.len().min(6)).unwrap();
         now_ns += 10 * MS / workers + nth % 3;
         let grant = in_flight.pop_front().unwrap();
-        limit.end(now_ns, 1, Ending::Of { start_ns: grant.start_ns, outcome: Outcome::Served });
+        end(&mut limit, now_ns, &grant, Outcome::Served);
         limits.push(limit.max_in_flight(now_ns).unwrap());
     }
     limits

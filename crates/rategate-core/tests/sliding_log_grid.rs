@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU64;
 
-use crate::common::{S, granted, log, ns, part, retry, start};
+use crate::common::{S, granted, log, ns, retry, start};
 use fastrand::Rng;
 use rategate_core::debt::{Charge, Debt};
 use rategate_core::error::{ExceedsCapacity, LimitError};
@@ -11,7 +11,7 @@ use rategate_core::ledger::Ledger;
 use rategate_core::policy::{Correction, Policy, Taken};
 use rategate_core::refund::Refund;
 use rategate_core::sliding_log::{COMPACT_PARTS, MAX_CHARGED, MAX_PERMITS, SlidingLog, State};
-use rategate_core::verdict::{Opening, Refusal, Verdict};
+use rategate_core::verdict::{Opening, Refusal};
 use rategate_testkit::oracle::Grants;
 
 /// The numbers of a log.
@@ -320,43 +320,6 @@ fn decisions_of_large_logs_are_those_of_the_quantised_plain_log() {
     (1..12).for_each(|seed| play(seed, 20_000, 3_000));
 }
 
-/// Under lasting demand a round takes M + G rounded up to the grid.
-///
-/// There is no loss if Q divides that, and never a rate below N in M + G + Q.
-#[test]
-fn a_grid_costs_less_than_its_resolution() {
-    for seed in 1..400 {
-        let mut random = Rng::with_seed(seed);
-        let (max, period_ns) = (random.u64(1..=200), random.u64(1..=3_000));
-        let guard_ns = if random.u64(..2) == 0 { 0 } else { random.u64(1..=period_ns) };
-        let grid_ns = random.u64(1..=period_ns);
-        let held_ns = period_ns + guard_ns;
-        let numbers = Numbers { max, period_ns, guard_ns, grid_ns };
-        let mut limit = Ledger::new(numbers.log(), seed);
-        let starts: Vec<u64> = (0..max * 4).map(|_| start(limit.reserve(seed, 1, None))).collect();
-        let lap = usize::try_from(max).unwrap();
-        for at in lap..starts.len() {
-            let took_ns = starts[at] - starts[at - lap];
-            assert!((held_ns..held_ns + grid_ns).contains(&took_ns), "{numbers:?}");
-            // The first round starts off the grid.
-            assert!(
-                at < 2 * lap || !held_ns.is_multiple_of(grid_ns) || took_ns == held_ns,
-                "{numbers:?}"
-            );
-        }
-    }
-    // A loop that respects each denial gets the whole rate on a grid that divides the window.
-    let mut limit = Ledger::new(log(250, S).compact(), 0);
-    let (mut now_ns, mut passed) = (0, 0);
-    while now_ns < 20 * S {
-        match limit.try_acquire(now_ns, 1).unwrap() {
-            Verdict::Granted(_) => passed += 1,
-            Verdict::Denied(denial) => now_ns += denial.retry_after_ns.unwrap().get(),
-        }
-    }
-    assert_eq!(passed, 20 * 250);
-}
-
 /// At the end of 64 bits nothing wraps: a grant that counts there stays granted there.
 #[test]
 fn the_end_of_the_clock_is_no_beginning() {
@@ -389,33 +352,6 @@ fn the_end_of_the_clock_is_no_beginning() {
         log.take(&mut state, Taken { from_ns: start_ns, start_ns, permits });
     }
     assert_eq!(log.remaining(&state, u64::MAX), 2);
-}
-
-/// A refund leaves no trace: the log is the one without those permits, in all forms.
-#[test]
-fn what_comes_back_was_never_granted() {
-    for parts in [10, 100, 1_000, 1_000_000] {
-        let log = log(500, S).with_parts(parts).unwrap();
-        for seed in 1..60 {
-            let mut random = Rng::with_seed(seed);
-            let (mut with, mut without) = (Ledger::new(log, 0), Ledger::new(log, 0));
-            let (mut now_ns, mut out) = (0, Vec::new());
-            for _ in 0..random.u64(1..=200) {
-                now_ns += random.u64(0..=S / 300);
-                let permits = random.u64(1..=2);
-                let Some(grant) = granted(with.try_acquire(now_ns, permits)) else { break };
-                if random.u64(..3) == 0 {
-                    out.push(grant);
-                } else {
-                    assert!(granted(without.try_acquire(now_ns, permits)).is_some());
-                }
-            }
-            while let Some(grant) = out.pop() {
-                assert_eq!(with.refund(now_ns, &grant, grant.permits), grant.permits);
-            }
-            assert_eq!(part::<State>(&with), part(&without), "seed {seed}, {parts} parts");
-        }
-    }
 }
 
 /// Invalid grids are refused.

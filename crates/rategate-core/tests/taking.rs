@@ -256,30 +256,39 @@ fn a_bucket_makes_up_for_lateness_within_its_burst() {
     assert!((900..=912).contains(&rate_with(1, MS / 10)), "{}", rate_with(1, MS / 10));
 }
 
-/// A waiter that does not take loses its provisional grant after the grace period, once.
+/// A waiter that does not take loses its provisional grant after the grace period, once, whether it
+/// joined or waits for a promise.
 ///
 /// It is first again when it comes (docs/theory.md, section 10.7).
 #[test]
 fn a_waiter_that_never_comes_costs_one_grace_period() {
-    let limit = Ledger::new(log(1, S), 0);
-    let mut harness = Queued::taking(limit);
-    (0..4).for_each(|id| harness.join(0, id, 1, None).unwrap());
-    harness.take_due(0);
-    harness.line.serve(S, &mut harness.woken);
-    assert_eq!(harness.woken.settled, [1], "woken, and it does not come");
-    harness.woken.settled.clear();
-    assert_eq!(harness.line.next_ns(None), Some(S + MIN_GRACE_NS));
-    harness.line.serve(S + MIN_GRACE_NS - 1, &mut harness.woken);
-    assert!(harness.woken.settled.is_empty());
-    // The next waiter has the grant at once, and the one behind a period after that one's start.
-    harness.pass(S + MIN_GRACE_NS);
-    assert_eq!(harness.starts[&2], (S + MIN_GRACE_NS, 1));
-    // It comes at last: head of the queue, behind no other waiter, and exact.
-    assert_eq!(harness.take(S + 2 * MIN_GRACE_NS, 1), None);
-    harness.pass(5 * S);
-    assert_eq!(harness.starts[&1], (2 * S + MIN_GRACE_NS, 1));
-    assert_eq!(harness.starts[&3], (3 * S + MIN_GRACE_NS, 1));
-    assert!(harness.line.is_idle(5 * S));
+    for is_promised in [false, true] {
+        let mut harness = Queued::taking(Ledger::new(log(1, S), 0));
+        harness.join(0, 0, 1, None).unwrap();
+        if is_promised {
+            harness.promise(0, 1).unwrap();
+        } else {
+            harness.join(0, 1, 1, None).unwrap();
+        }
+        (2..4).for_each(|id| harness.join(0, id, 1, None).unwrap());
+        harness.take_due(0);
+        harness.line.serve(S, &mut harness.woken);
+        let woken = std::mem::take(&mut harness.woken.settled);
+        assert!(is_promised || woken == [1], "woken, and it does not come: {woken:?}");
+        assert_eq!(harness.line.next_ns(None), Some(S + MIN_GRACE_NS));
+        harness.line.serve(S + MIN_GRACE_NS - 1, &mut harness.woken);
+        assert!(harness.woken.settled.is_empty());
+        // The next waiter has the grant at once, and the one behind a period after that one's
+        // start.
+        harness.pass(S + MIN_GRACE_NS);
+        assert_eq!(harness.starts[&2], (S + MIN_GRACE_NS, 1));
+        // It comes at last: head of the queue, behind no other waiter, and exact.
+        assert_eq!(harness.take(S + 2 * MIN_GRACE_NS, 1), None);
+        harness.pass(5 * S);
+        assert_eq!(harness.starts[&1], (2 * S + MIN_GRACE_NS, 1));
+        assert_eq!(harness.starts[&3], (3 * S + MIN_GRACE_NS, 1));
+        assert!(harness.line.is_idle(5 * S));
+    }
 }
 
 /// Each of several due waiters takes when it comes; a late one occupies only its own slot of the

@@ -6,7 +6,7 @@ use crate::common::queued::Queued;
 use crate::common::{S, bucket, log};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::line::{MIN_GRACE_NS, Outcome, QueueBounds};
+use rategate_core::line::{Outcome, QueueBounds};
 use rategate_core::verdict::Verdict;
 
 /// Returns a queue with one in any second, of which the first has been taken.
@@ -130,23 +130,6 @@ fn a_change_of_the_numbers_keeps_the_promise() {
     harness.change(5, |limit| limit.reconfigure(5, bucket("1/h")).unwrap());
     let Some(Outcome::Granted(grant)) = harness.take(S + 7, 1) else { panic!("it was promised") };
     assert_eq!((grant.start_ns, grant.promised_ns), (S + 7, S));
-}
-
-/// A waiter that never comes costs a grace period, and is at the head of the queue when it does.
-#[test]
-fn one_that_never_comes_costs_a_grace_period() {
-    let mut harness = used_up();
-    harness.promise(0, 1).unwrap();
-    harness.join(0, 2, 1, None).unwrap();
-    harness.pass(S + MIN_GRACE_NS - 1);
-    assert!(!harness.starts.contains_key(&2));
-    harness.pass(S + MIN_GRACE_NS);
-    assert_eq!(harness.starts[&2], (S + MIN_GRACE_NS, 1));
-    harness.join(S + MIN_GRACE_NS, 3, 1, None).unwrap();
-    assert_eq!(harness.take(S + 2 * MIN_GRACE_NS, 1), None);
-    harness.pass(5 * S);
-    assert_eq!(harness.starts[&1], (2 * S + MIN_GRACE_NS, 1));
-    assert_eq!(harness.starts[&3], (3 * S + MIN_GRACE_NS, 1));
 }
 
 /// A waiter that leaves before its start frees its promise, and after it its provisional permits.

@@ -156,28 +156,6 @@ fn ideal_instants_are_exact_at_every_rate() {
     }
 }
 
-/// Clock: polled at any interval, `floor(t n / p) + 1` operations have passed by t: less than one
-/// of error, and never an early one.
-#[test]
-fn polling_loses_nothing() {
-    for text in RATES {
-        let (n, p) = fraction(rate(text));
-        let mut limit = limit(text, Mode::Average);
-        let mut random = Rng::with_seed(9);
-        let (mut now_ns, mut taken) = (0_u64, 0_u128);
-        for _ in 0..300 {
-            let step = u64::try_from(p / n).unwrap().max(MS);
-            now_ns = now_ns.saturating_add(random.u64(0..=step));
-            let free = limit.remaining(now_ns);
-            if free > 0 {
-                assert!(granted(limit.try_acquire(now_ns, free)).is_some());
-                taken += u128::from(free);
-            }
-            assert_eq!(taken, u128::from(now_ns) * n / p + 1, "{text}");
-        }
-    }
-}
-
 /// S2.22, S2.27, S2.24: average catches up without limit, and the open timespan is the time left
 /// to catch up on.
 #[test]

@@ -11,11 +11,13 @@ use std::borrow::Borrow;
 use std::time::Duration;
 
 use fastrand::Rng;
+use rategate_core::adaptive::Outcome;
 use rategate_core::any_policy::{AnyPolicy, Member};
 use rategate_core::error::ExceedsCapacity;
 use rategate_core::fixed_window::{Anchor, FixedWindow};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
+use rategate_core::policy::Ending;
 use rategate_core::rate::Rate;
 use rategate_core::share::Share;
 use rategate_core::sliding_log::SlidingLog;
@@ -120,6 +122,11 @@ pub(crate) fn exact_retry(limit: &Ledger, now_ns: u64, permits: u64, what: &str)
     let grant = granted(at(now_ns + wait_ns));
     assert_eq!(grant.map(|grant| grant.start_ns), Some(now_ns + wait_ns), "{what}");
     wait_ns
+}
+
+/// Ends the operation of a grant.
+pub(crate) fn end(limit: &mut Ledger, now_ns: u64, grant: &Grant, outcome: Outcome) {
+    assert!(limit.end(now_ns, grant.permits, Ending::Of { start_ns: grant.start_ns, outcome }));
 }
 
 /// Reserves, or tries.
