@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 
+use crate::common::bounds::{Bound, bounds};
 use crate::common::{bucket, log, ns, rate, window};
 use fastrand::Rng;
 use rategate_core::all_of::AllOf;
@@ -21,6 +22,7 @@ use rategate_core::slow_start::SlowStart;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::{Grant, Verdict};
 use rategate_core::warm_up::WarmUp;
+use rategate_testkit::oracle::Grants;
 
 const SEEDS: u64 = 20;
 /// An instant long after every story.
@@ -47,6 +49,17 @@ impl Kinds {
         Self { classes, deadlines, reservations, stalled, leavers, tries, evicts, refunds }
     }
 }
+
+/// How many callers come, five units of time apart, and how late a few of them are.
+#[derive(Clone, Copy, Debug)]
+struct Size {
+    callers: usize,
+    unit_ns: u64,
+    most_late_ns: u64,
+}
+
+/// The size of a story in nanoseconds.
+const SMALL: Size = Size { callers: 12, unit_ns: 1, most_late_ns: 29 };
 
 /// An event of a story. Several at one instant happen in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,16 +110,19 @@ struct History {
     line: Line<usize>,
     classes: Vec<ClassId>,
     kinds: Kinds,
+    size: Size,
     /// `true` if operations have to end before their permits are free.
     counts_in_flight: bool,
     callers: Vec<Caller>,
     events: BTreeSet<(u64, Event)>,
     starts: Vec<(u64, u64)>,
     grants: Vec<Grant>,
+    late: u32,
+    rejoined: u32,
 }
 
 impl History {
-    fn new(seed: u64, limit: Ledger, kinds: Kinds) -> Self {
+    fn new(seed: u64, limit: Ledger, kinds: Kinds, size: Size) -> Self {
         let mut random = Rng::with_seed(seed);
         let mut bounds = QueueBounds::default();
         if kinds.evicts {
@@ -114,15 +130,30 @@ impl History {
         }
         let counts_in_flight = limit.counts_in_flight();
         let mut line = Line::new(limit, bounds);
-        line.set_grace(Some(50));
+        line.set_grace(Some(size.most_late_ns + 21 * size.unit_ns));
         let mut classes = vec![ClassId::FIRST];
         if kinds.classes {
             let three = NonZeroU64::new(3).unwrap();
             classes.push(line.add_class(0, three, &mut Woken::default()).unwrap());
         }
-        let events = (0..12).map(|nth| (random.u64(0..=59), Event::Comes { nth })).collect();
-        let (callers, starts, grants) = (Vec::new(), Vec::new(), Vec::new());
-        Self { random, line, classes, kinds, counts_in_flight, callers, events, starts, grants }
+        let Size { callers, unit_ns, .. } = size;
+        let last_ns = 5 * u64::try_from(callers).unwrap() * unit_ns - 1;
+        let comes = (0..callers).map(|nth| (random.u64(0..=last_ns), Event::Comes { nth }));
+        let events = comes.collect();
+        Self {
+            random,
+            line,
+            classes,
+            kinds,
+            size,
+            counts_in_flight,
+            callers: Vec::new(),
+            events,
+            starts: Vec::new(),
+            grants: Vec::new(),
+            late: 0,
+            rejoined: 0,
+        }
     }
 
     fn play(&mut self) -> Result<(), String> {
@@ -154,6 +185,11 @@ impl History {
         Err("it does not end".into())
     }
 
+    /// Returns a random time of up to so many units.
+    fn up_to(&mut self, units: u64) -> u64 {
+        self.random.u64(0..=units * self.size.unit_ns)
+    }
+
     fn happens(&mut self, now_ns: u64, event: Event, woken: &mut Woken) -> Result<(), String> {
         match event {
             Event::Comes { .. } => match self.random.u64(0..=9) {
@@ -162,7 +198,7 @@ impl History {
                 _ => self.joins(now_ns, woken),
             },
             Event::Wakes { caller } if !self.callers[caller].has_ended => {
-                self.takes(now_ns, caller, woken);
+                return self.takes(now_ns, caller, woken);
             }
             Event::Ends { permits, .. } => {
                 self.line.change(now_ns, woken, |limit, now_ns| limit.release(now_ns, permits));
@@ -191,7 +227,7 @@ impl History {
 
     fn reserves(&mut self, now_ns: u64, woken: &mut Woken) -> Result<(), String> {
         let permits = self.random.u64(1..=2);
-        let max_wait_ns = (self.random.u64(..2) == 0).then(|| self.random.u64(0..=39));
+        let max_wait_ns = (self.random.u64(..2) == 0).then(|| self.up_to(39));
         let reserved = self.line.reserve(now_ns, permits, max_wait_ns, woken);
         let Ok(Some(Verdict::Granted(grant))) = reserved else { return Ok(()) };
         if max_wait_ns.is_some_and(|max_wait_ns| grant.start_ns > now_ns + max_wait_ns) {
@@ -217,7 +253,7 @@ impl History {
     fn joins(&mut self, now_ns: u64, woken: &mut Woken) {
         let permits = self.random.u64(1..=2);
         let has_deadline = self.kinds.deadlines && self.random.u64(..2) == 0;
-        let max_wait_ns = has_deadline.then(|| self.random.u64(0..=59));
+        let max_wait_ns = has_deadline.then(|| self.up_to(59));
         let class = self.random.choice(&self.classes).copied().unwrap();
         let request = Request::of(permits).within(max_wait_ns).in_class(class);
         let next = self.callers.len();
@@ -230,7 +266,7 @@ impl History {
                     && !self.callers[caller].is_stalled
                     && self.random.u64(..4) == 0
                 {
-                    let leaves_ns = now_ns + self.random.u64(0..=39);
+                    let leaves_ns = now_ns + self.up_to(39);
                     self.events.insert((leaves_ns, Event::Leaves { caller }));
                 }
             }
@@ -238,17 +274,29 @@ impl History {
         }
     }
 
-    fn takes(&mut self, now_ns: u64, caller: usize, woken: &mut Woken) {
+    /// A waiter starts when it comes, and never before its promise or its schedule.
+    fn takes(&mut self, now_ns: u64, caller: usize, woken: &mut Woken) -> Result<(), String> {
         let waiter_id = self.callers[caller].waiter_id.take().unwrap();
         let taken = self.line.take(now_ns, &waiter_id, || caller, woken);
         self.line.serve(now_ns, woken);
         self.callers[caller].waiter_id = Some(waiter_id);
         self.callers[caller].has_ended = taken.is_some();
         match taken {
-            Some(Outcome::Granted(grant)) => self.started(grant),
+            Some(Outcome::Granted(grant)) => {
+                let Grant { start_ns, promised_ns, scheduled_ns, .. } = grant;
+                if start_ns != now_ns || promised_ns > now_ns || scheduled_ns > now_ns {
+                    return Err(format!("taken at {now_ns}: {grant:?}"));
+                }
+                self.late += u32::from(promised_ns < now_ns);
+                self.started(grant);
+            }
             Some(_) => {}
-            None => self.serves_itself(now_ns, caller, woken),
+            None => {
+                self.rejoined += 1;
+                self.serves_itself(now_ns, caller, woken);
+            }
         }
+        Ok(())
     }
 
     fn stands(&mut self, waiter_id: WaiterId, permits: u64) -> usize {
@@ -286,9 +334,9 @@ impl History {
 
     fn wake_late(&mut self, at_ns: u64, caller: usize) {
         let late_ns = match self.random.u64(0..=7) {
-            0 => self.random.u64(0..=29),
+            0 => self.random.u64(0..=self.size.most_late_ns),
             1..=3 => 0,
-            _ => self.random.u64(0..=3),
+            _ => self.up_to(3),
         };
         self.events.insert((at_ns + late_ns, Event::Wakes { caller }));
     }
@@ -301,7 +349,7 @@ impl History {
 
     fn will_end(&mut self, start_ns: u64, permits: u64) {
         if self.counts_in_flight {
-            let (ends_ns, nth) = (start_ns + self.random.u64(1..=10), self.starts.len());
+            let (ends_ns, nth) = (start_ns + 1 + self.up_to(9), self.starts.len());
             self.events.insert((ends_ns, Event::Ends { permits, nth }));
         }
     }
@@ -321,17 +369,21 @@ impl History {
         if self.line.is_idle(END_NS) { Ok(()) } else { Err("not idle in the end".into()) }
     }
 
-    /// Checks that at most `max` permits start within `window_ns`, and that many are free in the
-    /// end.
-    fn judge_window(&mut self, (window_ns, max): (u64, u64)) -> Result<(), String> {
-        self.starts.sort_unstable();
-        for (at, &(start_ns, _)) in self.starts.iter().enumerate() {
-            let within = self.starts[at..].iter().take_while(|next| next.0 < start_ns + window_ns);
-            let permits: u64 = within.map(|next| next.1).sum();
-            if permits > max && !self.kinds.refunds {
-                return Err(format!("{permits} from {start_ns} on: {:?}", self.starts));
+    /// Checks that at most `max` permits start within each window, unless any come back.
+    fn judge_windows(&self, at_most: &[(u64, u64)]) -> Result<(), String> {
+        let starts = Grants(self.starts.clone());
+        for &(window_ns, max) in at_most {
+            let (most, from) = starts.fullest_window(window_ns);
+            if most > max && !self.kinds.refunds {
+                return Err(format!("{most} in {window_ns} from {from:?}: {:?}", self.starts));
             }
         }
+        Ok(())
+    }
+
+    /// Checks also that as many are free in the end.
+    fn judge_window(&self, (window_ns, max): (u64, u64)) -> Result<(), String> {
+        self.judge_windows(&[(window_ns, max)])?;
         let left = self.line.limit().remaining(END_NS);
         if left == max { Ok(()) } else { Err(format!("{left} of {max} in the end")) }
     }
@@ -344,7 +396,7 @@ fn play_all(limits: impl Into<AllOf>, window: Option<(u64, u64)>) {
         let kinds = Kinds::of(bits);
         for seed in 1..=SEEDS {
             let limit = Ledger::new(limits.clone(), 0);
-            let mut story = History::new(seed + u64::from(bits) * SEEDS, limit, kinds);
+            let mut story = History::new(seed + u64::from(bits) * SEEDS, limit, kinds, SMALL);
             let judged = story.play();
             let judged = judged.and_then(|()| window.map_or(Ok(()), |at| story.judge_window(at)));
             judged.unwrap_or_else(|fault| panic!("{fault}: seed {seed}, {kinds:?}"));
@@ -397,4 +449,32 @@ fn several() {
     let in_flight: AnyPolicy = Concurrency::new(3).into();
     play_all([bucket, log], Some((20, 3)));
     play_all([in_flight, log], None);
+}
+
+/// However late each waiter is, real starts obey the bound (docs/theory.md, section 10).
+///
+/// That holds with tries, reservations that are kept, waiters that leave and waiters that never
+/// come.
+#[test]
+fn real_starts_obey_the_bound_however_late_waiters_are() {
+    let kinds = Kinds { reservations: true, stalled: true, ..Kinds::of(0) };
+    let kinds = Kinds { leavers: true, tries: true, ..kinds };
+    let (mut late, mut rejoined, mut stalled) = (0, 0, 0);
+    for seed in 0..4_000 {
+        let mut random = Rng::with_seed(seed);
+        let Bound { policies, at_most } = bounds(&mut random);
+        // As many come in a period of a log as it holds.
+        let unit_ns = (at_most.last().unwrap().0 / 20).max(1);
+        let most_late_ns = random.choice([1, 29, 80]).unwrap() * unit_ns;
+        let size = Size { callers: 200, unit_ns, most_late_ns };
+        let limit = Ledger::new(policies.as_slice(), 0);
+        let mut story = History::new(seed, limit, kinds, size);
+        let judged = story.play().and_then(|()| story.judge_windows(&at_most));
+        judged.unwrap_or_else(|fault| panic!("{fault}: seed {seed}, {policies:?}"));
+        assert!(story.starts.len() > 5, "seed {seed}: {}", story.starts.len());
+        late += story.late;
+        rejoined += story.rejoined;
+        stalled += story.callers.iter().filter(|caller| caller.is_stalled).count();
+    }
+    assert!(late > 50_000 && rejoined > 500 && stalled > 5_000, "{late} {rejoined} {stalled}");
 }

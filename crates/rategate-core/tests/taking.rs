@@ -2,200 +2,23 @@
 //!
 //! No caller overtakes a due waiter, and a waiter that never comes costs one grace period.
 
+use crate::common::bounds::{Bound, bounds};
 use crate::common::queued::Queued;
 use std::num::NonZeroU64;
 
-use crate::common::{MS, S, bucket, log, ns, rate, start, window};
+use crate::common::{MS, S, bucket, log, rate, start};
 use fastrand::Rng;
-use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::line::{MIN_GRACE_NS, Outcome, Request};
 use rategate_core::ratio::Ratio;
-use rategate_core::slow_start::SlowStart;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Verdict;
-use rategate_core::warm_up::WarmUp;
-use rategate_testkit::oracle::Grants;
-
-/// A limit that bounds starts, and the maximum of starts in each of some windows.
-struct Bound {
-    policies: Vec<AnyPolicy>,
-    at_most: Vec<(u64, u64)>,
-}
-
-fn bounds(random: &mut Rng) -> Bound {
-    let permits = random.u64(1..=6);
-    let period_ns = random.choice([1_000, MS, 10 * MS]).unwrap();
-    let step_ns = period_ns / permits.max(1);
-    let rate = format!("{permits}/{period_ns}ns").parse().unwrap();
-    let burst = random.u64(1..=5);
-    // `C(W) = ceil((W + (B - 1) T) / T)`, on windows of some numbers of T, and one nanosecond.
-    let bucket = |burst: u64| {
-        let windows = [1, step_ns, 3 * step_ns, 20 * step_ns];
-        let max = |window: u64| {
-            let of = u128::from(window) * u128::from(permits);
-            u64::try_from(of.div_ceil(period_ns.into())).unwrap() + burst - 1
-        };
-        windows.map(|window| (window, max(window))).to_vec()
-    };
-    let (policies, at_most) = match random.u64(0..=9) {
-        0 => (vec![log(permits, period_ns).into()], vec![(period_ns, permits)]),
-        1 => {
-            let log = log(permits, period_ns);
-            (vec![log.with_parts(period_ns.min(7)).unwrap().into()], vec![(period_ns, permits)])
-        }
-        2 => {
-            let window = window(permits, period_ns);
-            (vec![window.into()], vec![(period_ns, 2 * permits)])
-        }
-        3 => (vec![Gcra::new(rate, 1).unwrap().into()], bucket(1)),
-        4 => (vec![Gcra::new(rate, burst).unwrap().into()], bucket(burst)),
-        5 => (vec![TwoTimeline::new(rate, Mode::Strict, None).into()], bucket(1)),
-        8 => {
-            let period = ns(10 * period_ns);
-            let slow = SlowStart::new(Gcra::new(rate, burst).unwrap(), period);
-            (vec![slow.unwrap().into()], bucket(burst))
-        }
-        7 => {
-            let period = ns(10 * period_ns);
-            (vec![WarmUp::new(rate, period).unwrap().into()], bucket(1))
-        }
-        6 => {
-            let timeline = TwoTimeline::new(rate, Mode::Burst("2".parse().unwrap()), None);
-            let twice = |(window, _): (u64, u64)| {
-                let of = u128::from(window + 2) * u128::from(2 * permits);
-                (window, u64::try_from(of.div_ceil(period_ns.into())).unwrap())
-            };
-            (vec![timeline.into()], bucket(1).into_iter().map(twice).collect())
-        }
-        _ => {
-            let window = log(permits + 2, 3 * period_ns).into();
-            let mut at_most = bucket(burst);
-            at_most.push((3 * period_ns, permits + 2));
-            (vec![Gcra::new(rate, burst).unwrap().into(), window], at_most)
-        }
-    };
-    Bound { policies, at_most }
-}
 
 /// The woken waiters, and when each comes.
 type Coming = Vec<(u64, u32)>;
-
-/// The counts of one run.
-#[derive(Default)]
-struct Seen {
-    late: u32,
-    rejoined: u32,
-    leaked: u32,
-}
-
-/// Plays random callers, each woken late, some never, with tries and reservations. Returns the
-/// real starts.
-fn play(limit: Ledger, random: &mut Rng, period_ns: u64) -> (Grants, Seen) {
-    let mut harness = Queued::taking(limit);
-    harness.line.set_grace(Some(period_ns * 5));
-    let (mut now_ns, mut coming, mut seen) = (period_ns, Coming::new(), Seen::default());
-    let mut starts = Vec::new();
-    let lateness = random.choice([1, period_ns / 20 + 1, period_ns, 4 * period_ns]).unwrap();
-    for id in 0..200_u32 {
-        let until_ns = now_ns + random.u64(0..=period_ns / 2);
-        // All events until then, in order.
-        loop {
-            let next_ns = harness.line.next_ns(None).unwrap_or(u64::MAX);
-            let comes_ns = coming.iter().map(|&(at_ns, _)| at_ns).min().unwrap_or(u64::MAX);
-            let at_ns = next_ns.min(comes_ns);
-            if at_ns > until_ns {
-                break;
-            }
-            now_ns = now_ns.max(at_ns);
-            harness.line.serve(now_ns, &mut harness.woken);
-            if comes_ns <= now_ns {
-                let index = coming.iter().position(|&(at_ns, _)| at_ns == comes_ns).unwrap();
-                let (_, id) = coming.swap_remove(index);
-                match harness.take(now_ns, id) {
-                    Some(Outcome::Granted(grant)) => {
-                        assert!(grant.start_ns == now_ns && grant.promised_ns <= now_ns);
-                        assert!(grant.scheduled_ns <= grant.start_ns);
-                        seen.late += u32::from(grant.promised_ns < now_ns);
-                    }
-                    Some(other) => panic!("{other:?}"),
-                    None => seen.rejoined += 1,
-                }
-            }
-            harness.line.serve(now_ns, &mut harness.woken);
-            for id in std::mem::take(&mut harness.woken.settled) {
-                // One in a few never comes, or is dropped later.
-                match random.u64(0..=30) {
-                    0 => seen.leaked += 1,
-                    1 => drop(harness.leave(now_ns, id)),
-                    _ => coming.push((now_ns + random.u64(0..=lateness), id)),
-                }
-            }
-        }
-        now_ns = until_ns;
-        harness.line.serve(now_ns, &mut harness.woken);
-        let permits = random.u64(1..=2).min(harness.limit().clone().remaining(0).max(1));
-        match random.u64(0..=9) {
-            0 => {
-                let Queued { line, woken, .. } = &mut harness;
-                let tried =
-                    line.behind_all(now_ns, woken, |limit, now_ns| limit.try_acquire(now_ns, 1));
-                if let Some(Ok(Verdict::Granted(grant))) = tried {
-                    assert!(line.is_empty(), "a try overtakes no waiter");
-                    starts.push((grant.start_ns, 1));
-                }
-            }
-            1 => {
-                let Queued { line, woken, .. } = &mut harness;
-                let reserved = line.reserve(now_ns, 1, Some(3 * period_ns), woken);
-                if let Ok(Some(Verdict::Granted(grant))) = reserved {
-                    starts.push((grant.start_ns, 1));
-                }
-            }
-            2 => {
-                // Its owner waits for it, and comes late like all others.
-                if let Some(start_ns) = harness.promise(now_ns, id) {
-                    coming.push((start_ns + random.u64(0..=lateness), id));
-                }
-            }
-            _ => drop(harness.request(now_ns, id, Request::of(permits))),
-        }
-        for id in std::mem::take(&mut harness.woken.settled) {
-            coming.push((now_ns + random.u64(0..=lateness), id));
-        }
-    }
-    starts.extend(harness.starts.values().copied());
-    (Grants(starts), seen)
-}
-
-/// However late each waiter is, real starts obey the bound (docs/theory.md, section 10).
-///
-/// That holds with tries, reservations that are kept, waiters that leave and waiters that never
-/// come.
-#[test]
-fn real_starts_obey_the_bound_however_late_waiters_are() {
-    let mut all = Seen::default();
-    for seed in 0..4_000 {
-        let mut random = Rng::with_seed(seed);
-        let Bound { policies, at_most } = bounds(&mut random);
-        let period_ns = at_most.last().unwrap().0;
-        let limit = Ledger::new(policies.as_slice(), 0);
-        let (grants, seen) = play(limit, &mut random, period_ns);
-        assert!(grants.0.len() > 5, "seed {seed}: {}", grants.0.len());
-        for (window_ns, max) in at_most {
-            let fullest = grants.fullest_window(window_ns).0;
-            assert!(fullest <= max, "seed {seed}: {fullest} of {max} in {window_ns}: {policies:?}");
-        }
-        all.late += seen.late;
-        all.rejoined += seen.rejoined;
-        all.leaked += seen.leaked;
-    }
-    let Seen { late, rejoined, leaked } = all;
-    assert!(late > 50_000 && rejoined > 500 && leaked > 5_000, "{late} {rejoined} {leaked}");
-}
 
 /// Waiters that come in time start exactly at their promised starts, with no loss.
 #[test]

@@ -1,5 +1,6 @@
 //! Helpers shared by the law tests: accessors of verdicts, rates, and a changing rate.
 
+pub(crate) mod bounds;
 pub(crate) mod limits;
 pub(crate) mod played;
 pub(crate) mod queue_oracle;
