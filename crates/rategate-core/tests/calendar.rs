@@ -17,7 +17,7 @@ use rategate_core::verdict::Verdict;
 
 /// Windows between borders in a list, the first of which is zero. The last window never ends.
 #[derive(Debug)]
-struct Listed {
+pub(crate) struct Listed {
     text: &'static str,
     borders: Vec<u64>,
 }
@@ -41,16 +41,16 @@ impl Grid for Listed {
     }
 }
 
-fn grid(text: &'static str, borders: Vec<u64>) -> &'static Listed {
+pub(crate) fn grid(text: &'static str, borders: Vec<u64>) -> &'static Listed {
     Box::leak(Box::new(Listed { text, borders }))
 }
 
-fn quota(permits: u64, grid: &'static dyn Grid) -> FixedWindow {
+pub(crate) fn quota(permits: u64, grid: &'static dyn Grid) -> FixedWindow {
     FixedWindow::of_calendar(permits, Calendar::new(grid)).unwrap()
 }
 
 /// Windows of unequal random lengths, in units of `unit_ns`.
-fn random_borders(random: &mut Rng, unit_ns: u64) -> Vec<u64> {
+pub(crate) fn random_borders(random: &mut Rng, unit_ns: u64) -> Vec<u64> {
     let mut borders = vec![0];
     for _ in 0..40 {
         let length = random.choice([1, 2, 5, 23, 24, 25]).unwrap();
@@ -211,81 +211,6 @@ fn answers_are_those_of_one_counter() {
     }
     assert!(grants > 10_000 && denials > 10_000 && restored > 5_000, "{grants} {denials}");
     assert!(refunds > 500, "{refunds}");
-}
-
-/// A packed value decides as its state does, except for the first try of a window and of a key.
-#[test]
-fn a_value_decides_as_its_state_does() {
-    let (mut by_value, mut by_state) = (0_u64, 0_u64);
-    for seed in 0..1_000 {
-        let mut random = Rng::with_seed(seed);
-        let permits = random.choice([1, 3, 50, 2_000_000, (1 << 28) - 1]).unwrap();
-        let unit_ns = random.choice([S, 60 * S, 3_600 * S]).unwrap();
-        let listed = grid("random", random_borders(&mut random, unit_ns));
-        let policy = AnyPolicy::from(quota(permits, listed));
-        let numbers = policy.packed().unwrap();
-        let mut now_ns = random.u64(0..=5 * unit_ns);
-        let (mut limit, mut value) = (Member::fresh(policy, now_ns), numbers.full_at(now_ns));
-        // Another unused value of this second would equal it.
-        assert!(!numbers.is_full(value, now_ns) && numbers.is_full(value, now_ns + S));
-        for call in 0..80 {
-            now_ns += random.choice([0, 0, 1, S / 3, unit_ns, 9 * unit_ns]).unwrap();
-            let context = format!("seed {seed}, call {call} at {now_ns}");
-            let requested = random.u64(1..=permits.min(9));
-            assert_eq!(numbers.remaining(value, now_ns), limit.remaining(now_ns));
-            assert_eq!(numbers.debt(value, now_ns), limit.debt(now_ns), "{context}");
-            let mut ledger = Ledger::with_state(limit, 0);
-            let debt_ends_ns = ledger.debt_ends_in_ns(now_ns).unwrap_or(u64::MAX - now_ns);
-            assert_eq!(numbers.debt_ends_in_ns(value, now_ns), debt_ends_ns, "{context}");
-            if random.u64(0..10) == 0 {
-                let charged = ledger.charge(now_ns, requested, Debt::FORGOTTEN).unwrap();
-                value = match numbers.charge(value, now_ns, requested, Debt::FORGOTTEN) {
-                    Some((value, by_value)) => {
-                        assert_eq!(by_value, charged, "{context}");
-                        value
-                    }
-                    None => match ledger.limits().only().unwrap().pack(now_ns) {
-                        Some(value) => value,
-                        // The count needs more bits than N has.
-                        None => break,
-                    },
-                };
-                assert_eq!(numbers.charge(value, now_ns, 1, Debt::CARRIED), None, "{context}");
-            }
-            let decided = numbers.decide(value, now_ns, requested);
-            let verdict = ledger.try_acquire(now_ns, requested);
-            limit = ledger.limits().only().unwrap().clone();
-            match (decided, verdict) {
-                (Some(Ok(next)), Ok(Verdict::Granted(_))) => {
-                    assert_eq!(
-                        numbers.remaining(next, now_ns),
-                        ledger.remaining(now_ns),
-                        "{context}"
-                    );
-                    value = next;
-                    by_value += 1;
-                }
-                (Some(Err(wait_ns)), Ok(Verdict::Denied(denial))) => {
-                    assert_eq!(Some(wait_ns), denial.retry_after_ns, "{context}");
-                    by_value += 1;
-                }
-                // The last window never ends.
-                (None, _) if listed.window(now_ns).end_ns == u64::MAX => break,
-                (None, Ok(Verdict::Granted(_))) => {
-                    assert_eq!(numbers.fresh_in_ns(value, now_ns), Some(0), "{context}");
-                    assert!(listed.window(now_ns).end_ns > now_ns);
-                    value = limit.pack(now_ns).expect("a state that fits");
-                    by_state += 1;
-                }
-                other => panic!("{context}: {other:?}"),
-            }
-            assert_eq!(Member::unpack(policy, value, now_ns).as_ref(), Some(&limit), "{context}");
-            let fresh_ns = limit.fresh_at_ns().unwrap();
-            assert_eq!(numbers.full_after(value, now_ns), fresh_ns.max(now_ns), "{context}");
-            assert!(!numbers.is_full(value, fresh_ns - 1) && numbers.is_full(value, fresh_ns));
-        }
-    }
-    assert!(by_value > 20_000 && by_state > 2_000, "{by_value} {by_state}");
 }
 
 /// A state stays one where no value can hold it: a carried debt, a border between seconds, a window
