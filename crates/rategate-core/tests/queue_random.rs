@@ -11,7 +11,6 @@ use crate::common::bounds::{Bound, bounds};
 use crate::common::{bucket, log, ns, rate, window};
 use fastrand::Rng;
 use rategate_core::all_of::AllOf;
-use rategate_core::any_policy::AnyPolicy;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::fair::ClassId;
 use rategate_core::ledger::Ledger;
@@ -389,66 +388,38 @@ impl History {
     }
 }
 
-/// Plays all kinds of stories, and judges by a window where `window` has one.
-fn play_all(limits: impl Into<AllOf>, window: Option<(u64, u64)>) {
-    let limits = limits.into();
-    for bits in 0..256 {
-        let kinds = Kinds::of(bits);
-        for seed in 1..=SEEDS {
-            let limit = Ledger::new(limits.clone(), 0);
-            let mut story = History::new(seed + u64::from(bits) * SEEDS, limit, kinds, SMALL);
-            let judged = story.play();
-            let judged = judged.and_then(|()| window.map_or(Ok(()), |at| story.judge_window(at)));
-            judged.unwrap_or_else(|fault| panic!("{fault}: seed {seed}, {kinds:?}"));
+/// All kinds of stories end well on each limit, and obey its window where it has one.
+#[test]
+fn stories_end_well_on_each_limit() {
+    let pace = rate("1/7ns");
+    let strict = TwoTimeline::new(pace, Mode::Strict, None);
+    let warm_up = WarmUp::new(pace, ns(90)).unwrap();
+    let slow_start = SlowStart::new(bucket("1/7ns", 2), ns(200)).unwrap();
+    let limits: [(AllOf, Option<(u64, u64)>); 9] = [
+        (log(3, 20).into(), Some((20, 3))),
+        (bucket("1/7ns", 2).into(), Some((7, 2))),
+        (window(3, 20).into(), None),
+        (strict.into(), None),
+        (warm_up.into(), None),
+        (slow_start.into(), Some((7, 2))),
+        (Concurrency::new(2).into(), None),
+        (AllOf::default().and(bucket("1/5ns", 3)).and(log(3, 20)), Some((20, 3))),
+        (AllOf::default().and(Concurrency::new(3)).and(log(3, 20)), None),
+    ];
+    for (limits, window) in limits {
+        for bits in 0..256 {
+            let kinds = Kinds::of(bits);
+            for seed in 1..=SEEDS {
+                let limit = Ledger::new(limits.clone(), 0);
+                let mut story = History::new(seed + u64::from(bits) * SEEDS, limit, kinds, SMALL);
+                let judged = story.play();
+                let judged =
+                    judged.and_then(|()| window.map_or(Ok(()), |at| story.judge_window(at)));
+                let what = || format!("seed {seed}, {kinds:?}, {limits:?}");
+                judged.unwrap_or_else(|fault| panic!("{fault}: {}", what()));
+            }
         }
     }
-}
-
-#[test]
-fn sliding_log() {
-    play_all(log(3, 20), Some((20, 3)));
-}
-
-#[test]
-fn gcra() {
-    play_all(bucket("1/7ns", 2), Some((7, 2)));
-}
-
-#[test]
-fn fixed_window() {
-    play_all(window(3, 20), None);
-}
-
-#[test]
-fn strict_schedule() {
-    play_all(TwoTimeline::new(rate("1/7ns"), Mode::Strict, None), None);
-}
-
-#[test]
-fn warm_up() {
-    let warm_up = WarmUp::new(rate("1/7ns"), ns(90)).unwrap();
-    play_all(warm_up, None);
-}
-
-#[test]
-fn slow_start() {
-    let bucket = bucket("1/7ns", 2);
-    let slow = SlowStart::new(bucket, ns(200)).unwrap();
-    play_all(slow, Some((7, 2)));
-}
-
-#[test]
-fn concurrency() {
-    play_all(Concurrency::new(2), None);
-}
-
-#[test]
-fn several() {
-    let bucket: AnyPolicy = bucket("1/5ns", 3).into();
-    let log: AnyPolicy = log(3, 20).into();
-    let in_flight: AnyPolicy = Concurrency::new(3).into();
-    play_all([bucket, log], Some((20, 3)));
-    play_all([in_flight, log], None);
 }
 
 /// However late each waiter is, real starts obey the bound (docs/theory.md, section 10).

@@ -43,6 +43,12 @@ impl Ramp {
         Schedule::ramp(rate(self.from), rate(self.to), u64::try_from(self.over).unwrap()).unwrap()
     }
 
+    /// Returns a ramp of 10 s between two rates of up to 50/s, which are at least these.
+    fn gentle(random: &mut Rng, from: u64, to: u64) -> Self {
+        let mut per_s = |least: u64| i128::from(random.u64(least..=50));
+        Self { from: per_s(from), to: per_s(to), over: i128::from(10 * S) }
+    }
+
     /// Returns a ramp for the tests: up, down, level, from zero or to zero.
     fn random(random: &mut Rng) -> Self {
         let mut per_s =
@@ -101,11 +107,7 @@ fn a_limiter_follows_the_ramp() {
 fn a_late_operation_goes_on_from_where_the_ramp_then_is() {
     for seed in 1..150 {
         let mut random = Rng::with_seed(seed);
-        let ramp = Ramp {
-            from: i128::from(random.u64(0..=50)),
-            to: i128::from(random.u64(1..=50)),
-            over: i128::from(10 * S),
-        };
+        let ramp = Ramp::gentle(&mut random, 0, 1);
         let policy = TwoTimeline::on_schedule(ramp.schedule(), Mode::Strict, None);
         let mut limit = Ledger::new(policy, 0);
         let (mut now_ns, mut brought) = (0, 0);
@@ -131,11 +133,7 @@ fn a_late_operation_goes_on_from_where_the_ramp_then_is() {
 fn burst_steps_shrink_and_grow_with_the_ramp() {
     for seed in 1..100 {
         let mut random = Rng::with_seed(seed);
-        let ramp = Ramp {
-            from: i128::from(random.u64(20..=50)),
-            to: i128::from(random.u64(20..=50)),
-            over: i128::from(10 * S),
-        };
+        let ramp = Ramp::gentle(&mut random, 20, 20);
         let mode = Mode::Burst(Ratio::new(3, 2).unwrap());
         let policy = TwoTimeline::on_schedule(ramp.schedule(), mode, None);
         let mut limit = Ledger::new(policy, 0);
@@ -161,11 +159,7 @@ fn burst_steps_shrink_and_grow_with_the_ramp() {
 fn a_change_within_a_ramp_keeps_what_is_earned() {
     for seed in 1..300 {
         let mut random = Rng::with_seed(seed);
-        let ramp = Ramp {
-            from: i128::from(random.u64(0..=50)),
-            to: i128::from(random.u64(1..=50)),
-            over: i128::from(10 * S),
-        };
+        let ramp = Ramp::gentle(&mut random, 0, 1);
         let mut limit =
             Ledger::new(TwoTimeline::on_schedule(ramp.schedule(), Mode::Average, None), 0);
         let changed_ns = random.u64(0..=15 * S);
