@@ -1,13 +1,13 @@
 //! Laws of a queue with several classes, against an oracle that recomputes everything at each
 //! step.
 
-use crate::common::queue_oracle::{OracleQueues, n};
+use crate::common::queue_oracle::{Both, n};
 use crate::common::queued::Queued;
 use crate::common::{MS, S, bucket, log};
 use fastrand::Rng;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::debt::Debt;
-use rategate_core::fair::{ClassId, MAX_CLASSES, Rounds, TooManyClasses};
+use rategate_core::fair::{ClassId, MAX_CLASSES, TooManyClasses};
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::line::{Outcome, QueueBounds, QueueRejection, Request, WhenFull};
@@ -36,25 +36,15 @@ fn starts_are_those_of_class_queues_worked_out_anew() {
 }
 
 fn story(random: &mut Rng, limit: Ledger) -> [usize; 4] {
-    let mut queued = Queued::new(limit.clone());
-    let mut rounds = Rounds::new();
-    let mut classes = vec![rounds.add_class(n(1)).unwrap()];
-    for _ in 0..random.u64(1..=3) {
-        let weight = n(random.u64(1..=4));
-        classes.push(rounds.add_class(weight).unwrap());
-        assert_eq!(
-            queued.line.add_class(0, weight, &mut queued.woken).as_ref(),
-            Ok(classes.last().unwrap())
-        );
-    }
-    let mut oracle = OracleQueues::new(limit, rounds);
+    let weights: Vec<u64> = (0..random.u64(1..=3)).map(|_| random.u64(1..=4)).collect();
+    let mut both = Both::new(limit, &weights);
     let (mut now_ns, step) = (0, random.choice([3, MS, S / 3]).unwrap());
     let [mut waited, mut left, mut late, mut in_time] = [0; 4];
     for id in 0..60 {
         now_ns += random.u64(0..=step);
-        queued.serve(now_ns);
-        oracle.pass_to(now_ns);
-        let class = random.choice(&classes).copied().unwrap();
+        both.pass_to(now_ns);
+        let class = random.choice(&both.classes).copied().unwrap();
+        let Both { queued, oracle, .. } = &mut both;
         let permits = random.u64(1..=3);
         let request = Request::of(permits).in_class(class);
         match random.u64(0..=9) {
@@ -90,15 +80,12 @@ fn story(random: &mut Rng, limit: Ledger) -> [usize; 4] {
             }
             7 => {
                 let id = u32::try_from(random.u64(0..=u64::from(id))).unwrap();
-                let has_left = queued.leave(now_ns, id);
-                assert_eq!(oracle.leave(now_ns, id), has_left);
-                oracle.pass_to(now_ns);
-                left += usize::from(has_left);
+                left += usize::from(both.leave(now_ns, id));
             }
             8 => {
                 // Booking ahead changes nothing.
                 let _ = queued.line.behind_all(now_ns, &mut queued.woken, |_, _| ());
-                let Queued { line, woken, waiter_ids, .. } = &mut queued;
+                let Queued { line, woken, waiter_ids, .. } = queued;
                 for (&id, (waiter_id, _)) in &*waiter_ids {
                     let due_ns = line.due_ns(waiter_id, woken);
                     assert_eq!(due_ns, Some(oracle.start_of(id)));
@@ -122,15 +109,10 @@ fn story(random: &mut Rng, limit: Ledger) -> [usize; 4] {
                 oracle.pass_to(now_ns);
             }
         }
-        assert_eq!(queued.waiter_ids.len(), oracle.waiters());
+        assert_eq!(both.queued.waiter_ids.len(), both.oracle.waiters());
     }
-    waited += queued.waiter_ids.len();
-    let end_ns = now_ns + 1_000 * S;
-    queued.serve(end_ns);
-    oracle.pass_to(end_ns);
-    assert_eq!(queued.starts, oracle.starts);
-    assert_eq!(queued.in_order, oracle.in_order);
-    assert!(queued.line.is_empty());
+    waited += both.queued.waiter_ids.len();
+    both.end(now_ns + 1_000 * S, "");
     [waited, left, late, in_time]
 }
 

@@ -6,16 +6,15 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use crate::common::with_lock_free::{Open, WithLockFree};
-use crate::common::{MS, S, US, bucket, log, ns, rate};
+use crate::common::{MS, S, US, bucket, log, ns, rate, window, window_of_first_call};
 use fastrand::Rng;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::calendar::{Calendar, Grid, Window};
 use rategate_core::concurrent::LockFreeVerdict;
 use rategate_core::concurrent::two_timeline::{MARGIN, REFRESH};
-use rategate_core::fixed_window::{Anchor, FixedWindow};
+use rategate_core::fixed_window::FixedWindow;
 use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
-use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Verdict;
 
@@ -111,13 +110,12 @@ fn agree<P: Copy + Into<AnyPolicy>>(
 /// S3.8: the words of a bucket decide as its ledger does.
 #[test]
 fn the_bucket_answers_as_the_ledger_alone() {
-    let gcra = |rate: &str, burst| Gcra::new(rate.parse().unwrap(), burst).unwrap();
     let pairs = [
-        [gcra("1000/s", 3), gcra("1/ms", 9)],
-        [gcra("3/s", 1), gcra("7/s", 2)],
-        [gcra("999983/s", 10), gcra("0.25/s", 4)],
-        [gcra("10000000000/s", 4), gcra("never", 2)],
-        [gcra("unlimited", 2), gcra("2/7d", 50)],
+        [bucket("1000/s", 3), bucket("1/ms", 9)],
+        [bucket("3/s", 1), bucket("7/s", 2)],
+        [bucket("999983/s", 10), bucket("0.25/s", 4)],
+        [bucket("10000000000/s", 4), bucket("never", 2)],
+        [bucket("unlimited", 2), bucket("2/7d", 50)],
     ];
     let count = agree(300, (1, &[100, US, MS, 37 * MS, 3 * S]), &pairs);
     assert!(count > 100_000, "{count}");
@@ -125,7 +123,6 @@ fn the_bucket_answers_as_the_ledger_alone() {
 
 #[test]
 fn the_ring_answers_as_the_ledger_alone() {
-    let log = |permits, period_ns| log(permits, period_ns);
     let pairs = [
         [log(1, 1_000), log(1, 500)],
         [log(3, MS), log(2, MS)],
@@ -169,11 +166,10 @@ fn the_calendar_answers_as_the_ledger_alone() {
 
 #[test]
 fn the_window_answers_as_the_ledger_alone() {
-    let window = |permits, period_ns, anchor| FixedWindow::new(permits, ns(period_ns), anchor);
     let pairs = [
-        [window(3, 1_000, Anchor::Epoch), window(1, 700, Anchor::Epoch)],
-        [window(9, MS, Anchor::FirstCall), window(4, MS, Anchor::FirstCall)],
-        [window(20, MS, Anchor::Epoch), window(20, 3 * MS, Anchor::FirstCall)],
+        [window(3, 1_000), window(1, 700)],
+        [window_of_first_call(9, MS), window_of_first_call(4, MS)],
+        [window(20, MS), window_of_first_call(20, 3 * MS)],
     ];
     let count = agree(300, (10, &[1, 10, 300, 10_000, MS]), &pairs);
     assert!(count > 50_000, "{count}");
@@ -219,10 +215,8 @@ fn the_spaced_timelines_answer_as_the_ledger_alone() {
 /// is made.
 #[test]
 fn a_policy_chosen_at_run_time_answers_as_the_ledger_alone() {
-    let gcra = |rate: &str, burst| -> AnyPolicy {
-        Gcra::new(rate.parse().unwrap(), burst).unwrap().into()
-    };
-    let log = |permits| AnyPolicy::from(SlidingLog::new(permits, Duration::from_millis(1)));
+    let gcra = |text, burst| AnyPolicy::from(bucket(text, burst));
+    let log = |permits| AnyPolicy::from(log(permits, MS));
     let average =
         |rate: &str| AnyPolicy::from(TwoTimeline::new(rate.parse().unwrap(), Mode::Average, None));
     let pairs: [[AnyPolicy; 2]; 5] = [
@@ -358,7 +352,6 @@ fn a_step_back_earns_nothing() {
 /// the new numbers.
 #[test]
 fn a_change_reads_the_clock_behind_all_grants() {
-    let bucket = |rate: &str, burst| Gcra::new(rate.parse().unwrap(), burst).unwrap();
     let mut ledger = Ledger::new(bucket("1/us", 10), 0);
     let lock_free = ledger.lock_free(0);
     let is_first = Cell::new(true);

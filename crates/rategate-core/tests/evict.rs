@@ -98,21 +98,17 @@ impl Evicting {
         }
     }
 
-    fn try_acquire(&mut self, permits: u64, what: &str) {
-        let kept = self.kept.try_acquire(self.now_ns, permits);
-        let parted = self.parted.try_acquire(self.now_ns, permits);
-        assert_eq!(kept.map(visible).ok(), parted.map(visible).ok(), "{what}");
-        if let (Ok(Verdict::Granted(kept)), Ok(Verdict::Granted(parted))) = (kept, parted) {
-            self.grants.push(Pair { kept, parted, started: true });
-        }
-    }
-
-    fn reserve(&mut self, permits: u64, max_ns: u64, what: &str) {
-        let kept = self.kept.reserve(self.now_ns, permits, Some(max_ns));
-        let parted = self.parted.reserve(self.now_ns, permits, Some(max_ns));
-        assert_eq!(kept.map(visible).ok(), parted.map(visible).ok(), "{what}");
-        if let (Ok(Verdict::Granted(kept)), Ok(Verdict::Granted(parted))) = (kept, parted) {
-            let started = kept.start_ns <= self.now_ns;
+    /// Tries, or reserves within a time.
+    fn call(&mut self, permits: u64, max_wait_ns: Option<u64>, what: &str) {
+        let now_ns = self.now_ns;
+        let answers = [&mut self.kept, &mut self.parted].map(|limit| match max_wait_ns {
+            None => limit.try_acquire(now_ns, permits),
+            Some(_) => limit.reserve(now_ns, permits, max_wait_ns),
+        });
+        let [kept, parted] = answers.map(|answer| answer.map(visible).ok());
+        assert_eq!(kept, parted, "{what}");
+        if let [Ok(Verdict::Granted(kept)), Ok(Verdict::Granted(parted))] = answers {
+            let started = kept.start_ns <= now_ns;
             self.grants.push(Pair { kept, parted, started });
         }
     }
@@ -157,8 +153,8 @@ fn evicts_unnoticed(seed: u64, kind: Kind) -> [u32; 2] {
         let grants = pair.grants.len();
         let Evicting { kept, parted, now_ns, .. } = &mut pair;
         match random.u64(0..=11) {
-            0..=4 => pair.try_acquire(permits, &what),
-            5 => pair.reserve(permits, random.u64(0..=2 * step), &what),
+            0..=4 => pair.call(permits, None, &what),
+            5 => pair.call(permits, Some(random.u64(0..=2 * step)), &what),
             6 | 7 if grants > 0 => {
                 pair.end(random.usize(..grants), random.u64(..3) == 0, &what);
             }

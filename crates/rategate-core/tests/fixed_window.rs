@@ -91,7 +91,6 @@ fn a_bad_clock_gains_nothing() {
 /// Change: the count moves into the new window.
 #[test]
 fn a_change_keeps_the_count() {
-    let window = |permits, period_ns| window(permits, period_ns);
     let mut limit = Ledger::new(window(4, 1_000), 0);
     assert!(granted(limit.try_acquire(2_300, 3)).is_some());
     limit.reconfigure(2_400, window(5, 100)).unwrap();

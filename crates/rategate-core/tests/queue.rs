@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use crate::common::limits::{Kind, Scale, limit_of};
-use crate::common::queue_oracle::{OracleQueues, n};
+use crate::common::queue_oracle::Both;
 use crate::common::queued::Queued;
 use crate::common::{MS, S, granted, log, ns, pacer, rate};
 use fastrand::Rng;
@@ -13,7 +13,7 @@ use rategate_core::commit_log::CommitLog;
 use rategate_core::concurrency::Concurrency;
 use rategate_core::debt::Debt;
 use rategate_core::error::ExceedsCapacity;
-use rategate_core::fair::{ClassId, Rounds};
+use rategate_core::fair::ClassId;
 use rategate_core::gcra::Gcra;
 use rategate_core::holds::{Committed, HoldVerdict};
 use rategate_core::ledger::Ledger;
@@ -49,23 +49,19 @@ fn starts_are_those_of_a_queue_worked_out_anew() {
         let mut random = Rng::with_seed(seed);
         let policy = limit_of(&KINDS, Scale::Any, &mut random);
         let mut now_ns = random.choice([0, 1, 5 * S, u64::MAX / 2]).unwrap();
-        let limit = Ledger::new(policy, now_ns);
-        let mut queued = Queued::new(limit.clone());
-        let mut rounds = Rounds::new();
-        let only = rounds.add_class(n(1)).unwrap();
-        let mut oracle = OracleQueues::new(limit, rounds);
+        let mut both = Both::new(Ledger::new(policy, now_ns), &[]);
         let step = random.choice([3, MS, S / 3]).unwrap();
         let mut reserved: Vec<(Ticket, Ticket)> = Vec::new();
         let what = format!("seed {seed}, {policy:?}");
         for id in 0..60 {
             now_ns += random.u64(0..=step);
-            queued.serve(now_ns);
-            oracle.pass_to(now_ns);
+            both.pass_to(now_ns);
+            let Both { queued, oracle, .. } = &mut both;
             let permits = random.u64(1..=2).min(queued.limit().clone().remaining(0).max(1));
             match random.u64(0..=11) {
                 0..=4 => {
                     if queued.join(now_ns, id, permits, None).is_ok() {
-                        oracle.join(now_ns, only, (id, permits));
+                        oracle.join(now_ns, ClassId::FIRST, (id, permits));
                     }
                 }
                 5..=6 => {
@@ -75,7 +71,7 @@ fn starts_are_those_of_a_queue_worked_out_anew() {
                     match queued.join(now_ns, id, permits, Some(max_wait_ns)) {
                         Ok(()) => {
                             assert!(matches!(expected, Ok(Verdict::Granted(_))), "{what}");
-                            oracle.join(now_ns, only, (id, permits));
+                            oracle.join(now_ns, ClassId::FIRST, (id, permits));
                         }
                         Err(QueueRejection::TooLong { retry_after_ns, wait_ns }) => {
                             let Ok(Verdict::Denied(denial)) = expected else { panic!("{what}") };
@@ -92,10 +88,7 @@ fn starts_are_those_of_a_queue_worked_out_anew() {
                 }
                 7..=8 => {
                     let id = u32::try_from(random.u64(0..=u64::from(id))).unwrap();
-                    let has_left = queued.leave(now_ns, id);
-                    assert_eq!(oracle.leave(now_ns, id), has_left, "{what}");
-                    oracle.pass_to(now_ns);
-                    left += u32::from(has_left);
+                    left += u32::from(both.leave(now_ns, id));
                 }
                 9 => {
                     // A decision behind all waiters; booking them all changes nothing.
@@ -127,18 +120,16 @@ fn starts_are_those_of_a_queue_worked_out_anew() {
                 }
             }
             // Threads request their sleep, and are woken if it was too long.
+            let Both { queued, oracle, .. } = &mut both;
             for (waiter_id, _) in queued.waiter_ids.values() {
                 queued.line.due_ns(waiter_id, &mut queued.woken);
             }
             queued.gather();
             assert_eq!(queued.waiter_ids.len(), oracle.waiters(), "{what}");
         }
-        waited += queued.waiter_ids.len();
-        let end_ns = now_ns + 1_000 * S;
-        queued.serve(end_ns);
-        oracle.pass_to(end_ns);
-        assert_eq!(queued.starts, oracle.starts, "{what}");
-        assert!(queued.line.is_empty(), "{what}");
+        waited += both.queued.waiter_ids.len();
+        both.end(now_ns + 1_000 * S, &what);
+        let Both { queued, .. } = both;
         assert!(queued.in_order.is_sorted(), "{what}: {:?}", queued.in_order);
         moved += queued.woken.moved.len();
     }

@@ -10,7 +10,6 @@ use crate::common::{MS, S, bucket, log, rate, start};
 use fastrand::Rng;
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::concurrency::Concurrency;
-use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::line::{MIN_GRACE_NS, Outcome, Request};
 use rategate_core::ratio::Ratio;
@@ -146,13 +145,12 @@ fn one_late_waiter_holds_one_slot() {
 /// A change of the numbers between waking and taking applies to the waiter that takes.
 #[test]
 fn a_change_between_waking_and_taking_holds() {
-    let bucket = |rate: &str| Gcra::new(rate.parse().unwrap(), 1).unwrap();
-    let mut harness = Queued::taking(Ledger::new(bucket("1/s"), 0));
+    let mut harness = Queued::taking(Ledger::new(bucket("1/s", 1), 0));
     (0..2).for_each(|id| harness.join(0, id, 1, None).unwrap());
     harness.take_due(0);
     harness.line.serve(S, &mut harness.woken);
     assert_eq!(std::mem::take(&mut harness.woken.settled), [1]);
-    harness.change(S, |limit| limit.reconfigure(S, bucket("never")).unwrap());
+    harness.change(S, |limit| limit.reconfigure(S, bucket("never", 1)).unwrap());
     assert_eq!(harness.take(S, 1), None, "decided again");
     harness.line.serve(S, &mut harness.woken);
     assert_eq!(harness.woken.settled, [1], "and settled, because it never will");

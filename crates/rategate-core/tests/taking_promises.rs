@@ -4,7 +4,6 @@
 
 use crate::common::queued::Queued;
 use crate::common::{S, bucket, log};
-use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::line::{Outcome, QueueBounds};
 use rategate_core::verdict::Verdict;
@@ -123,11 +122,10 @@ fn a_late_waiter_counts_from_when_it_comes() {
 /// A promise under other numbers is kept under the new ones.
 #[test]
 fn a_change_of_the_numbers_keeps_the_promise() {
-    let bucket = |rate: &str| Gcra::new(rate.parse().unwrap(), 1).unwrap();
-    let mut harness = Queued::taking(Ledger::new(bucket("1/s"), 0));
+    let mut harness = Queued::taking(Ledger::new(bucket("1/s", 1), 0));
     harness.join(0, 0, 1, None).unwrap();
     harness.promise(0, 1).unwrap();
-    harness.change(5, |limit| limit.reconfigure(5, bucket("1/h")).unwrap());
+    harness.change(5, |limit| limit.reconfigure(5, bucket("1/h", 1)).unwrap());
     let Some(Outcome::Granted(grant)) = harness.take(S + 7, 1) else { panic!("it was promised") };
     assert_eq!((grant.start_ns, grant.promised_ns), (S + 7, S));
 }

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use super::queued::Starts;
+use super::queued::{Queued, Starts};
 use rategate_core::fair::{ClassId, Rounds};
 use rategate_core::ledger::Ledger;
 
@@ -94,5 +94,49 @@ impl OracleQueues {
             class.retain(|waiter| waiter.0 != id);
         }
         self.waiters() < before
+    }
+}
+
+/// A queue, and its oracle.
+pub(crate) struct Both {
+    pub(crate) queued: Queued,
+    pub(crate) oracle: OracleQueues,
+    pub(crate) classes: Vec<ClassId>,
+}
+
+impl Both {
+    /// Returns the queues of a class of weight 1, and of classes of these weights.
+    pub(crate) fn new(limit: Ledger, weights: &[u64]) -> Self {
+        let mut queued = Queued::new(limit.clone());
+        let mut rounds = Rounds::new();
+        let mut classes = vec![rounds.add_class(n(1)).unwrap()];
+        for &weight in weights {
+            let class = rounds.add_class(n(weight)).unwrap();
+            let added = queued.line.add_class(0, n(weight), &mut queued.woken);
+            assert_eq!(added, Ok(class));
+            classes.push(class);
+        }
+        Self { queued, oracle: OracleQueues::new(limit, rounds), classes }
+    }
+
+    pub(crate) fn pass_to(&mut self, now_ns: u64) {
+        self.queued.serve(now_ns);
+        self.oracle.pass_to(now_ns);
+    }
+
+    /// Lets any of the first callers leave. Returns `true` if it was waiting.
+    pub(crate) fn leave(&mut self, now_ns: u64, id: u32) -> bool {
+        let has_left = self.queued.leave(now_ns, id);
+        assert_eq!(self.oracle.leave(now_ns, id), has_left);
+        self.oracle.pass_to(now_ns);
+        has_left
+    }
+
+    /// Lets all start. They have started when the oracle says, and in its order.
+    pub(crate) fn end(&mut self, end_ns: u64, what: &str) {
+        self.pass_to(end_ns);
+        assert_eq!(self.queued.starts, self.oracle.starts, "{what}");
+        assert_eq!(self.queued.in_order, self.oracle.in_order, "{what}");
+        assert!(self.queued.line.is_empty(), "{what}");
     }
 }
