@@ -1,5 +1,4 @@
-//! Tests of the `pacer` contract, against the operation throttle's own few lines and a plain list
-//! of grants.
+//! Tests of a schedule in batches, against the operation throttle's own few lines.
 
 use std::num::NonZeroU64;
 

@@ -1,5 +1,4 @@
-//! Tests that a packed bucket decides as its policy does, to the nanosecond, and of the borders
-//! within which it fits.
+//! Tests of the borders within which a packed bucket fits, and of how far its value reaches.
 //!
 //! The value has to be checked before it fades.
 

@@ -1,4 +1,4 @@
-//! Laws of waiters that take: real starts obey the bound however late each waiter comes.
+//! Laws of waiters that take: those in time start as promised, and lateness costs little.
 //!
 //! No caller overtakes a due waiter, and a waiter that never comes costs one grace period.
 

@@ -1,4 +1,5 @@
-//! Helpers shared by the law tests: accessors of verdicts, rates, and a changing rate.
+//! Helpers shared by the law tests: limits of a few numbers, calls, accessors of verdicts, rates,
+//! and a changing rate.
 
 pub(crate) mod bounds;
 pub(crate) mod limits;
