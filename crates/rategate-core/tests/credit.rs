@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::common::{MS, S, pacer, policy};
+use crate::common::{MS, S, pacer, policy, rate as rate_of};
 use fastrand::Rng;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
@@ -336,4 +336,19 @@ fn a_bucket_that_earns_nothing() {
     assert_eq!(limit.credit(9 * S + S / 2, 2), 1, "half of the permit still fits");
     assert_eq!(limit.fresh_at_ns(9 * S + S / 2), Some(9 * S + S / 2));
     assert_eq!(limit.remaining(9 * S + S / 2), 3);
+}
+
+/// Where an ideal timeline still has operations of an earlier rate, none of this one come back to
+/// it. Batches have none.
+#[test]
+fn what_is_due_at_an_earlier_rate_comes_first() {
+    for (mode, back) in [(Mode::Average, 0), (Mode::Batched { min_sleep_ns: 0 }, 1)] {
+        let of = |text| TwoTimeline::new(rate_of(text), mode, Some(Duration::from_secs(1)));
+        let mut limit = Ledger::new(of("1000/s"), 0);
+        limit.reconfigure(10 * S, of("1/s")).unwrap();
+        let due = limit.remaining(10 * S);
+        assert!(due > 1_000 && granted(&mut limit, 10 * S, due).is_some(), "{due}");
+        assert!(granted(&mut limit, 11 * S, 1).is_some());
+        assert_eq!(limit.credit(11 * S, 1), back, "{mode:?}");
+    }
 }

@@ -10,7 +10,9 @@ use rategate_core::ledger::Ledger;
 use rategate_core::policy::{Policy, Taken};
 use rategate_core::rate::Rate;
 use rategate_core::span;
-use rategate_core::two_timeline::{DEFAULT_CATCH_UP_NS, DEFAULT_MIN_SLEEP_NS, State, TwoTimeline};
+use rategate_core::two_timeline::{
+    DEFAULT_CATCH_UP_NS, DEFAULT_MIN_SLEEP_NS, Mode, State, TwoTimeline,
+};
 use rategate_core::verdict::Verdict;
 
 /// A loop that waits after each operation, on a clock that it advances itself, and records the
@@ -347,4 +349,44 @@ fn a_change_to_the_same_numbers_changes_nothing() {
     let before = limit.remaining(0);
     limit.reconfigure(0, pacer).unwrap();
     assert_eq!(limit.remaining(0), before);
+}
+
+/// A change between batches and another mode keeps what is due, and waits count from there again.
+#[test]
+fn a_change_of_the_mode_keeps_the_schedule() {
+    let batched = pacer(rate("10/s"), ns(0), None);
+    let average = TwoTimeline::new(rate("10/s"), Mode::Average, None);
+    let mut limit = Ledger::new(batched, 0);
+    for ms in [0, 100, 200] {
+        assert_eq!(start(limit.reserve(0, 1, None)), ms * MS);
+    }
+    let mut next = |policy: TwoTimeline| {
+        limit.reconfigure(550 * MS, policy).unwrap();
+        let grant = granted(limit.reserve(550 * MS, 1, None)).unwrap();
+        (grant.start_ns, grant.wait_ns())
+    };
+    assert_eq!(next(average), (550 * MS, 250 * MS), "due at 300 ms");
+    assert_eq!(next(batched), (550 * MS, 0), "due at 400 ms, and asked for now");
+    assert_eq!(next(average), (550 * MS, 50 * MS), "due at 500 ms");
+    assert_eq!(next(average), (600 * MS, 0));
+}
+
+/// No reservation starts before a try would pass, also where an earlier rate has left less between
+/// two operations than the bound on catching up.
+#[test]
+fn a_reservation_starts_no_sooner_than_a_try() {
+    let of = |text| pacer(rate(text), ns(0), Some(ns(500 * MS)));
+    let mut limit = Ledger::new(of("1/s"), 0);
+    limit.reconfigure(500 * MS, of("2/s")).unwrap();
+    let wait_ns = limit.peek(500 * MS, 2).unwrap().unwrap();
+    assert!(wait_ns > 0 && start(limit.reserve(500 * MS, 2, None)) >= 500 * MS + wait_ns);
+}
+
+/// Waits count from the request, however long ago it came, also where nothing has to wait.
+#[test]
+fn a_wait_counts_from_the_request() {
+    let mut limit = Ledger::new(pacer(Rate::UNLIMITED, ns(0), None), 0);
+    limit.pass_to(5);
+    let grant = limit.promise(0, NonZeroU64::MIN).unwrap();
+    assert_eq!((grant.start_ns, grant.wait_ns()), (5, 5));
 }

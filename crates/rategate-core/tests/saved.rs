@@ -4,6 +4,7 @@
 //! refused.
 
 use std::ops::RangeInclusive;
+use std::slice;
 use std::time::Duration;
 
 use crate::common::{Answer, S, pacer, policy as in_force, slowed};
@@ -411,6 +412,21 @@ fn what_is_over_is_over_on_a_young_clock() {
     }
 }
 
+/// On a young clock, each border that lies before its zero has paid for a window of a carried debt,
+/// and a debt that is forgotten has ended with the first.
+#[test]
+fn borders_before_the_clocks_zero_have_paid() {
+    let window = FixedWindow::new(1, Duration::from_nanos(100), Anchor::FirstCall);
+    for (debt, wait_ns) in [(Debt::CARRIED, 190), (Debt::FORGOTTEN, 0)] {
+        let mut limit = Ledger::new(window, 500);
+        limit.charge(500, 3, debt).unwrap();
+        // The window ends at 600, which is 7 ns before the new clock's zero.
+        let since = RestoreContext { now_ns: 3, elapsed_ns: 100 };
+        let restored = restore(window, &limit.save(510), since).unwrap();
+        assert_eq!(restored.peek(3, 1), Ok(Some(wait_ns)), "{debt:?}");
+    }
+}
+
 /// Operations in flight end when the limit is restored, and promised ones when the last has
 /// started: their effects come no later.
 #[test]
@@ -517,6 +533,7 @@ fn a_number_out_of_its_range_is_refused() {
     }
     let rate: Rate = "3/10ns".parse().unwrap();
     let bucket = |part: u64| bytes(&((5_u128, part), None::<(u64, u64)>));
+    let frozen = |part: u64| bytes(&((5_u128, part), Some((3_u64, 10_u64))));
     let log = |entries: &[(u64, u64)]| bytes(&entries);
     let window = |used: u64| bytes(&(0_u64, 100_u64, used, false));
     let pool = |per_permit: u64, carry: u128| bytes(&(per_permit, 0_u128, 0_u128, carry, 0_u64));
@@ -527,6 +544,7 @@ fn a_number_out_of_its_range_is_refused() {
         let period = Duration::from_nanos(100);
         match policy {
             "bucket" => Gcra::new(rate, 2).unwrap().into(),
+            "frozen" => Gcra::new(Rate::NEVER, 2).unwrap().into(),
             "log" => SlidingLog::new(2, period).into(),
             "window" => FixedWindow::new(2, period, Anchor::Epoch).into(),
             "pool" => BackfillPool::new(2, Ratio::new(5, 4).unwrap(), Some(rate)).unwrap().into(),
@@ -539,6 +557,7 @@ fn a_number_out_of_its_range_is_refused() {
     let cases = [
         ("bucket", bucket(2), bucket(3)),
         ("log", log(&[]), log(&[(3, u64::MAX)])),
+        ("frozen", frozen(2), frozen(3)),
         ("window", window(u64::MAX >> 1), window(1 << 63)),
         ("pool", pool(10, 3), pool(10, 4)),
         ("pool", pool(10, 0), pool(11, 0)),
@@ -590,8 +609,16 @@ fn a_number_out_of_its_range_is_refused() {
         vec![piece(constant(3), 0, &course(3), None)],
         vec![piece(constant(1), 0, &stopped(3), Some(0)), open.clone()],
         vec![piece(constant(3), 0, &ramp, Some(0)), open.clone()],
-        [vec![before(0, Some(1)); 64], vec![open]].concat(),
+        [vec![before(0, Some(1)); 64], vec![open.clone()]].concat(),
     ];
+    let alone = |track: Vec<u8>| [vec![5, 0, 0], track, vec![0, 0]].concat();
+    let batched = pacer(rate, Duration::ZERO, None).into();
+    assert_eq!(read(batched, alone(track(slice::from_ref(&open)))), Ok(()));
+    assert_eq!(read(batched, both(track(slice::from_ref(&open)))), Err(SavedError::Malformed));
+    assert_eq!(
+        read(of("average"), alone(track(slice::from_ref(&open)))),
+        Err(SavedError::Malformed)
+    );
     for pieces in others {
         let refused = read(of("average"), both(track(&pieces)));
         assert_eq!(refused, Err(SavedError::Malformed), "{pieces:?}");
