@@ -28,9 +28,7 @@ const VARIANTS: [&str; 10] = [
     "run --package xtask --features messages -- messages --check",
 ];
 
-/// The core's lints and tests as for a target without 64-bit atomics. A cfg stands for one, so
-/// that none has to be installed. It has its own folder, because the flag would make cargo build
-/// everything else anew.
+/// The core as for a target without 64-bit atomics: with those of a library.
 const WITHOUT_ATOMICS: &str =
     "check --package rategate-core --all-features --target-dir target/without-atomics";
 

@@ -417,7 +417,8 @@ impl Portable for SlidingLog {
     /// Restores the log. Grants of another clock count as made at the next point of its grid.
     fn load(&self, saved: Self::Saved, since: Shift) -> Result<State, SavedError> {
         let permits = saved.iter().fold(0_u64, |sum, (_, permits)| sum.saturating_add(*permits));
-        if permits > MAX_CHARGED.saturating_add(MAX_PERMITS) {
+        let last = saved.iter().try_fold(0_u64, |tick, (gap, _)| tick.checked_add(*gap));
+        if last.is_none() || permits > MAX_CHARGED.saturating_add(MAX_PERMITS) {
             return Err(SavedError::Malformed);
         }
         let cells = saved.iter().scan(0_u64, |tick, &(gap, permits)| {

@@ -37,6 +37,7 @@
 //!   last start.
 //! * **Change.** Operations already due keep their ideal instants, the fraction of a permit earned
 //!   so far stays earned, and waits continue without a jump.
+//!   From batches to another mode, waits count anew from what is due then.
 //! * **Clock.** A reading that is less than a nanosecond past an ideal instant is on time.
 //! * **After the operation.** Callers that wait after each operation, as the operation throttle's
 //!   do, have had its permit at the start: [`TwoTimeline::fresh_after`].

@@ -191,3 +191,25 @@ fn a_request_takes_at_most_the_floor_of_a_limit_that_follows_measurements() {
     assert_eq!(limit_of(&Ledger::new(AdaptiveConcurrency::new(30, 200), 0), 0), 30);
     assert_eq!(limit_of(&Ledger::new(AdaptiveConcurrency::new(1, 2), 0), 0), 2);
 }
+
+/// Operations end one by one, several at a time, or some of a grant.
+#[test]
+fn operations_end_in_any_pieces() {
+    for seed in 1..100 {
+        let mut random = Rng::with_seed(seed);
+        let max = random.u64(1..=6);
+        let (mut limit, mut in_flight) = (Ledger::new(Concurrency::new(max), 0), 0);
+        for now_ns in 0..500 {
+            let permits = random.u64(1..=max);
+            if random.bool() {
+                let fits = in_flight + permits <= max;
+                assert_eq!(granted(limit.try_acquire(now_ns, permits)).is_some(), fits, "{seed}");
+                in_flight += if fits { permits } else { 0 };
+            } else {
+                assert!(limit.release(now_ns, permits));
+                in_flight = in_flight.saturating_sub(permits);
+            }
+            assert_eq!(limit.remaining(now_ns), max - in_flight, "seed {seed}");
+        }
+    }
+}

@@ -7,9 +7,9 @@ use std::ops::RangeInclusive;
 use std::slice;
 use std::time::Duration;
 
-use crate::common::{Answer, S, pacer, policy as in_force, slowed};
+use crate::common::limits::{Kind, Scale, limit_of};
+use crate::common::{Answer, S, pacer, policy as in_force};
 use fastrand::Rng;
-use rategate_core::adaptive::AdaptiveRate;
 use rategate_core::any_policy::AnyPolicy;
 use rategate_core::backfill_pool::BackfillPool;
 use rategate_core::commit_log::CommitLog;
@@ -21,112 +21,71 @@ use rategate_core::ledger::Ledger;
 use rategate_core::rate::Rate;
 use rategate_core::ratio::Ratio;
 use rategate_core::saved::{RestoreContext, RestoreTarget, Saved, SavedError, restore, save_state};
-use rategate_core::schedule::Schedule;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
 use rategate_core::verdict::Verdict;
 use rategate_core::warm_up::WarmUp;
 use rategate_testkit::oracle::Grants;
 
-const KINDS: u64 = 21;
-const COMMIT_LOG: u64 = 15;
-const POOL: u64 = 13;
-const WINDOWS: RangeInclusive<u64> = 5..=6;
-const SLOW: RangeInclusive<u64> = 18..=20;
+/// Kinds of limits among which a change keeps the state, those last that have no promises to cancel.
+const KINDS: [&[Kind]; 19] = [
+    &[Kind::Bucket, Kind::BucketAtAnEnd],
+    &[Kind::Log],
+    &[Kind::GridLog],
+    &[Kind::CompactLog],
+    &[Kind::Window],
+    &[Kind::WindowOfFirstCall],
+    &[Kind::Batches, Kind::BatchesAtAnEnd, Kind::BoundedBatches],
+    &[Kind::Average, Kind::AverageAtAnEnd, Kind::BoundedAverage],
+    &[Kind::Damped, Kind::BoundedDamped],
+    &[Kind::Burst],
+    &[Kind::AverageRamp, Kind::StrictRamp],
+    &[Kind::Pool, Kind::PoolWithoutBurst, Kind::PoolByHand],
+    &[Kind::Concurrency],
+    &[Kind::CommitLog],
+    &[Kind::AdaptiveRate],
+    &[Kind::WarmUp, Kind::WideWarmUp, Kind::WarmUpAtAnEnd],
+    &[Kind::SlowBucket],
+    &[Kind::SlowLog],
+    &[Kind::SlowDamped, Kind::SlowBurst],
+];
 
 /// The calls that charge.
 const CHARGES: RangeInclusive<u64> = 18..=19;
 
-/// Returns a policy of one kind with small random numbers, and how far apart clocks with its grid
-/// may be.
-fn policy(kind: u64, random: &mut Rng) -> (AnyPolicy, u64) {
-    let rate = random
-        .choice(["1/7ns", "3/10ns", "9/20ns", "1/60ns", "7/13ns", "unlimited", "never"])
-        .unwrap();
-    let rate: Rate = rate.parse().unwrap();
-    let paced = Rate::new(random.u64(1..=9), Duration::from_nanos(random.u64(5..=60))).unwrap();
-    let (permits, period_ns) = (random.u64(1..=6), random.u64(2..=60));
-    let (resolution_ns, guard_ns) = (random.u64(1..=period_ns), random.u64(0..=9));
-    let cap_ns = random.u64(0..=100);
-    let ratio = Ratio::new(random.u64(4..=9), 4).unwrap();
-    let log = SlidingLog::new(permits, Duration::from_nanos(period_ns))
-        .with_guard(Duration::from_nanos(guard_ns))
-        .unwrap();
-    let window = |anchor| FixedWindow::new(permits, Duration::from_nanos(period_ns), anchor);
-    let damped = Mode::from_compensation(0.25).unwrap();
-    let ramp = Schedule::ramp(Rate::NEVER, paced, random.u64(1..=500)).unwrap();
-    let fall = Schedule::ramp(paced, "1/90ns".parse().unwrap(), random.u64(1..=500)).unwrap();
-    match kind {
-        0 => (Gcra::new(rate, permits).unwrap().into(), 1),
-        1 => (log.into(), 1),
-        2 => (
-            log.with_resolution(Duration::from_nanos(resolution_ns)).unwrap().into(),
-            resolution_ns,
-        ),
-        3 => (log.compact().into(), log.compact().resolution_ns()),
-        4 => {
-            let log = log.with_parts(random.u64(1..=period_ns)).unwrap();
-            (log.into(), log.resolution_ns())
+/// Returns a policy of some kinds, and how far apart clocks with its grid may be.
+fn policy(kinds: &[Kind], random: &mut Rng) -> (AnyPolicy, u64) {
+    let policy = limit_of(kinds, Scale::Of(1), random);
+    let grid_ns = match policy {
+        AnyPolicy::SlidingLog(log) => log.resolution_ns(),
+        AnyPolicy::FixedWindow(window) if !window.starts_at_grant() => {
+            window.period_ns().unwrap().get()
         }
-        5 => (window(Anchor::Epoch).into(), period_ns),
-        6 => (window(Anchor::FirstCall).into(), 1),
-        7 => (
-            pacer(
-                rate,
-                Duration::from_nanos(random.u64(0..=50)),
-                Some(Duration::from_nanos(cap_ns)),
-            )
-            .into(),
-            1,
-        ),
-        8 => (pacer(paced, Duration::from_nanos(random.u64(0..=50)), None).into(), 1),
-        9 => (TwoTimeline::new(rate, Mode::Average, Some(Duration::from_nanos(cap_ns))).into(), 1),
-        10 => (TwoTimeline::new(paced, damped, None).into(), 1),
-        11 => (
-            TwoTimeline::new(paced, Mode::Burst(ratio), Some(Duration::from_nanos(cap_ns))).into(),
-            1,
-        ),
-        12 => {
-            let schedule = random.choice([ramp, fall]).unwrap();
-            let mode = random.choice([Mode::Average, Mode::Strict, Mode::Burst(ratio)]).unwrap();
-            (TwoTimeline::on_schedule(schedule, mode, Some(Duration::from_nanos(cap_ns))).into(), 1)
-        }
-        13 => {
-            let rate = random.choice([Some(rate), Some(paced), None]).unwrap();
-            (BackfillPool::new(permits, ratio, rate).unwrap().into(), 1)
-        }
-        14 => (Concurrency::new(permits).into(), 1),
-        17 => {
-            let warm_up = WarmUp::new(rate, Duration::from_nanos(random.u64(1..=200))).unwrap();
-            (warm_up.with_max_request(permits).unwrap().into(), 1)
-        }
-        18..=20 => {
-            let inside = [0, 3, 9].into_iter().zip(18..).find(|&(_, slow)| slow == kind).unwrap();
-            let (policy, grid_ns) = policy(inside.0, random);
-            (slowed(policy, random), grid_ns)
-        }
-        16 => (AdaptiveRate::new(paced, paced).burst(permits).into(), 1),
-        _ => (
-            CommitLog::new(permits, Duration::from_nanos(period_ns))
-                .with_guard(Duration::from_nanos(guard_ns))
-                .unwrap()
-                .into(),
-            1,
-        ),
-    }
+        AnyPolicy::SlowStart(slow) => match slow.policy() {
+            AnyPolicy::SlidingLog(log) => log.resolution_ns(),
+            _ => 1,
+        },
+        _ => 1,
+    };
+    (policy, grid_ns)
+}
+
+/// Returns the kinds of which a seed is.
+fn kinds_of(seed: u64, kinds: &'static [&'static [Kind]]) -> &'static [Kind] {
+    kinds[usize::try_from(seed).unwrap() % kinds.len()]
 }
 
 /// Returns a limit that has been used for a while.
 ///
 /// Its numbers have changed now and then, and its rate may be the rest of a ramp.
-fn used(kind: u64, random: &mut Rng, now_ns: &mut u64) -> (Ledger, u64) {
-    let (first, mut grid_ns) = policy(kind, random);
+fn used(kinds: &[Kind], random: &mut Rng, now_ns: &mut u64) -> (Ledger, u64) {
+    let (first, mut grid_ns) = policy(kinds, random);
     let mut limit = Ledger::new(first, *now_ns);
     let step_ns = random.choice([2, 9, 40]).unwrap();
     for _ in 0..random.u64(0..=60) {
         *now_ns = now_ns.saturating_add(random.u64(0..=step_ns));
         if random.u64(..12) == 0 && limit.promised() == 0 {
-            let (next, next_grid_ns) = policy(kind, random);
+            let (next, next_grid_ns) = policy(kinds, random);
             limit.reconfigure(*now_ns, next).unwrap();
             grid_ns = next_grid_ns;
             continue;
@@ -135,7 +94,8 @@ fn used(kind: u64, random: &mut Rng, now_ns: &mut u64) -> (Ledger, u64) {
     }
     // A promise that has not started cannot be released yet, and a pool that is refilled by hand
     // before the start rounds in another order.
-    if (kind == COMMIT_LOG || kind == POOL) && limit.promised() > 0 {
+    let is_either = matches!(first, AnyPolicy::CommitLog(_) | AnyPolicy::BackfillPool(_));
+    if is_either && limit.promised() > 0 {
         *now_ns = now_ns.saturating_add(10_000);
         limit.pass_to(*now_ns);
     }
@@ -188,9 +148,9 @@ fn one_call(
 fn what_is_restored_decides_as_what_was_saved() {
     for seed in 0..16_000 {
         let mut random = Rng::with_seed(seed);
-        let kind = seed % KINDS;
+        let kinds = kinds_of(seed, &KINDS);
         let mut now_ns = random.choice([0, 3, 5 * S]).unwrap();
-        let (mut limit, grid_ns) = used(kind, &mut random, &mut now_ns);
+        let (mut limit, grid_ns) = used(kinds, &mut random, &mut now_ns);
         let saved = limit.save(now_ns);
         let elapsed_ns = random.u64(0..=90) * random.u64(0..=1);
         let ahead_ns = grid_ns * random.choice([0, 1, 1_000, 7 * S]).unwrap();
@@ -202,7 +162,8 @@ fn what_is_restored_decides_as_what_was_saved() {
         let step_ns = random.choice([2, 9, 40]).unwrap();
         // A saved window has one count, and a slow start one ramp: with promises in it, a charge
         // counts in theirs.
-        let is_one = WINDOWS.contains(&kind) || SLOW.contains(&kind);
+        let in_use = in_force(&limit);
+        let is_one = matches!(in_use, AnyPolicy::FixedWindow(_) | AnyPolicy::SlowStart(_));
         let is_charged = limit.promised() == 0 || !is_one;
         for call in 0..60 {
             now_ns += random.u64(0..=step_ns);
@@ -227,7 +188,7 @@ fn a_restart_loses_only_permits_credited_among_promises() {
     for seed in 0..4_000 {
         let mut random = Rng::with_seed(seed);
         let mut now_ns = 10 * S;
-        let (mut limit, _) = used(seed % COMMIT_LOG, &mut random, &mut now_ns);
+        let (mut limit, _) = used(kinds_of(seed, &KINDS[..13]), &mut random, &mut now_ns);
         let mut tickets = Vec::new();
         for _ in 0..random.u64(1..=6) {
             if let Ok(Verdict::Granted(grant)) = limit.reserve(now_ns, random.u64(1..=2), None) {
@@ -277,14 +238,14 @@ fn before_the_clocks_zero_a_limit_is_closed_longer_and_never_opens_sooner() {
     for seed in 0..16_000 {
         let mut random = Rng::with_seed(seed);
         let mut now_ns = random.choice([50, 5 * S]).unwrap();
-        let (mut limit, _) = used(seed % KINDS, &mut random, &mut now_ns);
+        let (mut limit, _) = used(kinds_of(seed, &KINDS), &mut random, &mut now_ns);
         let saved = limit.save(now_ns);
         let elapsed_ns = random.u64(0..=60);
         let mut since = RestoreContext { now_ns: random.u64(0..=40), elapsed_ns };
         let restored = match restore(in_force(&limit), &saved, since) {
             Err(SavedError::BeforeClock { short_ns }) => {
                 ramps += 1;
-                assert_eq!(seed % KINDS, 12);
+                assert!(format!("{:?}", in_force(&limit)).contains("Ramp"), "seed {seed}");
                 since.now_ns += short_ns;
                 restore(in_force(&limit), &saved, since).unwrap()
             }
@@ -343,8 +304,8 @@ fn a_ceiling_holds_across_a_restart() {
 fn other_numbers_come_as_by_a_change() {
     for seed in 0..12_000 {
         let mut random = Rng::with_seed(seed);
-        let (kind, mut now_ns) = (seed % KINDS, 5 * S);
-        let (mut limit, _) = used(kind, &mut random, &mut now_ns);
+        let (kinds, mut now_ns) = (kinds_of(seed, &KINDS), 5 * S);
+        let (mut limit, _) = used(kinds, &mut random, &mut now_ns);
         let elapsed_ns = random.u64(0..=40);
         if limit.promised() > 0 {
             now_ns += 10_000;
@@ -352,7 +313,7 @@ fn other_numbers_come_as_by_a_change() {
         }
         let saved = limit.save(now_ns);
         now_ns += elapsed_ns;
-        let (next, _) = policy(kind, &mut random);
+        let (next, _) = policy(kinds, &mut random);
         let mut restored = restore(next, &saved, RestoreContext { now_ns, elapsed_ns }).unwrap();
         limit.release(now_ns, u64::MAX);
         if in_force(&limit) != next {
@@ -365,7 +326,7 @@ fn other_numbers_come_as_by_a_change() {
             let seen = one_call(&mut restored, now_ns, 0, what, permits);
             assert_eq!(seen, ideal, "seed {seed}, call {call}: {next:?}");
         }
-        let other = policy((kind + 5) % KINDS, &mut random).0;
+        let other = policy(kinds_of(seed + 5, &KINDS), &mut random).0;
         let refused = restore(other, &saved, RestoreContext { now_ns, elapsed_ns });
         if other.can_follow(&next).is_err() {
             let saved = saved[0].policy.name();
@@ -505,7 +466,7 @@ fn data_is_whole_or_refused() {
     for seed in 0..1_600 {
         let mut random = Rng::with_seed(seed);
         let mut now_ns = 5 * S;
-        let (limit, _) = used(seed % KINDS, &mut random, &mut now_ns);
+        let (limit, _) = used(kinds_of(seed, &KINDS), &mut random, &mut now_ns);
         let [saved] = &limit.save(now_ns)[..] else { unreachable!("one limit") };
         let since = RestoreContext { now_ns, elapsed_ns: 0 };
         let of = |state: &[u8]| {
@@ -557,6 +518,7 @@ fn a_number_out_of_its_range_is_refused() {
     let cases = [
         ("bucket", bucket(2), bucket(3)),
         ("log", log(&[]), log(&[(3, u64::MAX)])),
+        ("log", log(&[(3, 1), (4, 1)]), log(&[(3, 1), (u64::MAX, 1)])),
         ("frozen", frozen(2), frozen(3)),
         ("window", window(u64::MAX >> 1), window(1 << 63)),
         ("pool", pool(10, 3), pool(10, 4)),
@@ -673,7 +635,7 @@ fn any_data_is_a_limit_or_refused() {
     for seed in 0..24_000 {
         let mut random = Rng::with_seed(seed);
         let mut now_ns = random.choice([0, 5 * S, u64::MAX - 10_000]).unwrap();
-        let (limit, _) = used(seed % KINDS, &mut random, &mut now_ns);
+        let (limit, _) = used(kinds_of(seed, &KINDS), &mut random, &mut now_ns);
         let mut numbers = numbers_in(&postcard::to_allocvec(&limit.save(now_ns)[0]).unwrap());
         for _ in 0..random.u64(1..=3) {
             let at = random.usize(..numbers.len());
@@ -689,7 +651,7 @@ fn any_data_is_a_limit_or_refused() {
         let elapsed_ns = random.choice([0, 50, u64::MAX]).unwrap();
         let since =
             RestoreContext { now_ns: random.choice([0, now_ns, u64::MAX]).unwrap(), elapsed_ns };
-        let next = policy(seed % KINDS, &mut random).0;
+        let next = policy(kinds_of(seed, &KINDS), &mut random).0;
         let Ok(saved) = postcard::from_bytes::<Saved>(&bytes) else {
             refused += 1;
             continue;

@@ -65,6 +65,29 @@ fn instants(schedule: Schedule, start_ns: u64) -> impl Iterator<Item = u64> {
     (0..).map_while(move |n| start_ns.checked_add(operations.due(n)?))
 }
 
+/// Each instant of a ramp is the first nanosecond at which the integral has reached its
+/// operation.
+#[test]
+fn ramp_instants_solve_the_integral() {
+    for seed in 1..300 {
+        let mut random = Rng::with_seed(seed);
+        let ramp = Ramp::random(&mut random);
+        let begin_ns = random.u64(0..=1_000);
+        let mut last_ns = begin_ns;
+        for (operation, due_ns) in instants(ramp.schedule(), begin_ns).take(400).enumerate() {
+            let wanted = i128::try_from(operation).unwrap() * ramp.permit();
+            let t = i128::from(due_ns - begin_ns);
+            assert!(ramp.integral(t) >= wanted, "seed {seed}: {ramp:?}, {operation} at {t}: early");
+            assert!(
+                t == 0 || ramp.integral(t - 1) < wanted,
+                "seed {seed}: {ramp:?}, {operation} at {t}: late"
+            );
+            assert!(due_ns >= last_ns);
+            last_ns = due_ns;
+        }
+    }
+}
+
 /// Along a ramp as at a constant rate, the limiter starts each operation at its instant.
 ///
 /// The number of operations due by a time is the integral rounded down, and the first.

@@ -9,9 +9,10 @@ use rategate_core::error::{ExceedsCapacity, LimitError, RatioError};
 use rategate_core::ledger::Ledger;
 use rategate_core::rate::Rate;
 use rategate_core::ratio::Ratio;
+use rategate_core::saved::{RestoreContext, restore};
 use rategate_core::schedule::{MAX_PIECES, Schedule};
 use rategate_core::two_timeline::DampingShift;
-use rategate_core::two_timeline::{Mode, TwoTimeline};
+use rategate_core::two_timeline::{Mode, State, TwoTimeline};
 use rategate_core::verdict::{Grant, Verdict};
 
 fn limit(text: &str, mode: Mode) -> Ledger {
@@ -699,4 +700,24 @@ fn a_caller_on_time_forfeits_nothing() {
             assert_eq!(now_ns, (call * permits - 1) * MS, "{permits} at once, call {call}");
         }
     }
+}
+
+/// However often a rate comes and goes without an operation, a track keeps few pieces, and what is
+/// saved of it can be restored.
+#[test]
+fn rates_without_operations_leave_no_pieces() {
+    let of = |rate| timeline(rate, Mode::Strict, None);
+    let mut limit = Ledger::new(of(per(1, S)), 0);
+    let mut now_ns = 100 * S;
+    assert!(granted(limit.try_acquire(now_ns, 1)).is_some(), "99 more stay on the ideal timeline");
+    for _ in 0..200 {
+        for rate in [Rate::NEVER, per(10, S)] {
+            now_ns += MS;
+            limit.reconfigure(now_ns, of(rate)).unwrap();
+        }
+    }
+    let pieces = format!("{:?}", part::<State>(&limit)).matches("Piece {").count();
+    assert!(pieces <= 2 * MAX_PIECES, "{pieces}");
+    let since = RestoreContext { now_ns, elapsed_ns: 0 };
+    assert!(restore(of(per(10, S)), &limit.save(now_ns), since).is_ok());
 }

@@ -1,10 +1,11 @@
 //! The parts of a limiter that are made when a caller first needs them.
 //!
-//! A limiter whose callers only try has none of them.
+//! A limiter whose callers only try has none of them, unless its limit has outgrown its lock-free
+//! form.
 
 use std::process;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, OnceLock as Unmodelled};
 use std::task::Waker;
 
 use rategate_core::concurrent::Fast;
@@ -47,7 +48,7 @@ const REPLACEMENTS: usize = 18;
 /// Of a log that grows, all together take less than twice the memory of the largest.
 #[derive(Debug, Default)]
 pub(crate) struct Later {
-    forms: [OnceLock<Box<Fast>>; REPLACEMENTS],
+    forms: [Unmodelled<Box<Fast>>; REPLACEMENTS],
     /// The number of them. Written under the limiter's lock.
     count: AtomicUsize,
 }

@@ -252,10 +252,11 @@ impl Fast {
     pub(super) fn is_outgrown_by(&self, limits: &Members) -> bool {
         match (&self.0, limits.only().map(Member::policy)) {
             (Form::Bucket(_), Some(AnyPolicy::Gcra(_)))
-            | (Form::Schedule(_), Some(AnyPolicy::TwoTimeline(_)))
             | (Form::Window(_), Some(AnyPolicy::FixedWindow(_))) => false,
+            (Form::Schedule(_), Some(AnyPolicy::TwoTimeline(policy))) => policy.is_batched(),
             (Form::Log(form), Some(AnyPolicy::SlidingLog(policy))) => form.is_outgrown_by(&policy),
-            _ => !matches!(Self::sealed(limits).0, Form::Locked(_)),
+            (Form::Locked(_), _) => !matches!(Self::sealed(limits).0, Form::Locked(_)),
+            _ => true,
         }
     }
 

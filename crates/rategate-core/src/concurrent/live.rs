@@ -52,7 +52,7 @@ impl Seed {
         }
     }
 
-    /// Returns the limit made from the seed. The lock-free form must then be
+    /// Returns the limit made from the seed, whose clock is at zero. The lock-free form must then be
     /// [sealed](Ledger::seal) into it, or changed.
     #[must_use]
     pub fn grown(&self) -> Ledger {

@@ -240,6 +240,7 @@ impl Track {
     /// were, and the earned part of the next permit stays earned.
     pub(crate) fn change(&mut self, schedule: Schedule, at_ns: u128) {
         if let Some(last) = self.pieces.back_mut() {
+            let at_ns = at_ns.max(last.since_ns);
             // Only the last piece is open, so only it can extend beyond now.
             let due = last.course.due_by(at_ns);
             let mut rest = last.course;
@@ -260,8 +261,13 @@ impl Track {
         }
     }
 
-    /// Joins the two oldest pieces into one: as many operations, evenly over the same time.
+    /// Joins the two oldest pieces into one: as many operations, evenly over the same time. A piece
+    /// without operations goes first.
     fn join_oldest(&mut self) {
+        if let Some(empty) = self.pieces.iter().position(|piece| piece.left == Some(0)) {
+            self.pieces.remove(empty);
+            return;
+        }
         let count = |piece: Option<&Piece>| piece.and_then(|piece| piece.left).unwrap_or(0);
         let both = count(self.pieces.front()).saturating_add(count(self.pieces.get(1)));
         let (Due::At(first), Due::At(end)) = (self.nth(0), self.nth(both)) else { return };

@@ -33,7 +33,10 @@ pub(crate) enum Kind {
     WindowOfFirstCall,
     Batches,
     BoundedBatches,
+    /// Batches at one of the two ends of the rate.
+    BatchesAtAnEnd,
     Average,
+    AverageAtAnEnd,
     BoundedAverage,
     Strict,
     Damped,
@@ -47,9 +50,11 @@ pub(crate) enum Kind {
     WarmUpAtAnEnd,
     Pool,
     PoolWithoutBurst,
+    PoolByHand,
     SlowBucket,
     SlowLog,
     SlowWindow,
+    SlowBatches,
     SlowDamped,
     SlowBurst,
     Concurrency,
@@ -57,7 +62,7 @@ pub(crate) enum Kind {
 }
 
 /// The kinds whose permits come with time.
-pub(crate) const TIMED: [Kind; 25] = [
+pub(crate) const TIMED: [Kind; 26] = [
     Kind::Bucket,
     Kind::AdaptiveRate,
     Kind::Log,
@@ -81,6 +86,7 @@ pub(crate) const TIMED: [Kind; 25] = [
     Kind::SlowBucket,
     Kind::SlowLog,
     Kind::SlowWindow,
+    Kind::SlowBatches,
     Kind::SlowDamped,
     Kind::SlowBurst,
 ];
@@ -140,7 +146,9 @@ pub(crate) fn limit(kind: Kind, scale: Scale, random: &mut Rng) -> AnyPolicy {
         Kind::WindowOfFirstCall => window_of_first_call(permits, period_ns).into(),
         Kind::Batches => pacer(pace, min_sleep, None).into(),
         Kind::BoundedBatches => pacer(pace, min_sleep, bound_ns.map(ns)).into(),
+        Kind::BatchesAtAnEnd => pacer(end, min_sleep, bound_ns.map(ns)).into(),
         Kind::Average => timeline(pace, Mode::Average, None).into(),
+        Kind::AverageAtAnEnd => timeline(end, Mode::Average, bound_ns).into(),
         Kind::BoundedAverage => timeline(pace, Mode::Average, bound_ns).into(),
         Kind::Strict => timeline(pace, Mode::Strict, None).into(),
         Kind::Damped => timeline(pace, damped, None).into(),
@@ -158,9 +166,11 @@ pub(crate) fn limit(kind: Kind, scale: Scale, random: &mut Rng) -> AnyPolicy {
         Kind::PoolWithoutBurst => {
             BackfillPool::new(permits, Ratio::ONE, Some(slower)).unwrap().into()
         }
+        Kind::PoolByHand => BackfillPool::new(permits, ratio, None).unwrap().into(),
         Kind::SlowBucket => slow(bucket(pace)),
         Kind::SlowLog => slow(log(permits, period_ns).into()),
         Kind::SlowWindow => slow(window_of_first_call(permits, period_ns).into()),
+        Kind::SlowBatches => slow(pacer(pace, min_sleep, bound_ns.map(ns)).into()),
         Kind::SlowDamped => slow(timeline(pace, damped, bound_ns).into()),
         Kind::SlowBurst => slow(timeline(pace, Mode::Burst(ratio), None).into()),
         Kind::Concurrency => Concurrency::new(permits).into(),

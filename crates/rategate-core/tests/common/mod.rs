@@ -21,7 +21,6 @@ use rategate_core::gcra::Gcra;
 use rategate_core::ledger::Ledger;
 use rategate_core::policy::Ending;
 use rategate_core::rate::Rate;
-use rategate_core::share::Share;
 use rategate_core::sliding_log::SlidingLog;
 use rategate_core::slow_start::SlowStart;
 use rategate_core::two_timeline::{Mode, TwoTimeline};
@@ -83,13 +82,6 @@ pub(crate) fn part<T: Part>(limit: &impl Borrow<Ledger>) -> &T {
 /// Returns the policy in force of a limit that is not several.
 pub(crate) fn policy(limit: &impl Borrow<Ledger>) -> AnyPolicy {
     limit.borrow().limits().only().expect("one limit").policy()
-}
-
-/// Returns a limit with a slow start of random small numbers.
-pub(crate) fn slowed(policy: impl Into<AnyPolicy>, random: &mut Rng) -> AnyPolicy {
-    let period = Duration::from_nanos(random.choice([1, 30, 200, 1_000]).unwrap());
-    let slow = SlowStart::new(policy, period).unwrap();
-    slow.with_first_share(Share::percent(random.u8(1..=100))).into()
 }
 
 /// Returns the grant, if the verdict is one.
