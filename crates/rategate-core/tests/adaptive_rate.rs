@@ -214,6 +214,19 @@ fn what_was_found_is_forgotten_after_ten_minutes_and_kept_over_a_restart() {
     assert!(millionths(lower.rate(part(&limit))) <= millionths(Rate::per_second(2)));
 }
 
+/// An outcome that says nothing teaches nothing, and does not keep what was found any longer.
+#[test]
+fn an_ignored_outcome_changes_nothing() {
+    let policy = AdaptiveRate::new(Rate::per_second(1), Rate::per_second(64));
+    let mut limit = Ledger::new(policy, 0);
+    let grant = granted(limit.try_acquire(0, 1)).unwrap();
+    let other = granted(limit.try_acquire(S, 1)).unwrap();
+    end(&mut limit, S + MS, &grant, Outcome::Dropped);
+    let (found, fresh_ns) = (policy.rate(part(&limit)), limit.fresh_at_ns(S + MS));
+    end(&mut limit, 9 * S, &other, Outcome::Ignored);
+    assert_eq!((policy.rate(part(&limit)), limit.fresh_at_ns(9 * S)), (found, fresh_ns));
+}
+
 #[test]
 fn bounds_that_are_none_are_an_error() {
     for (floor, ceiling) in [
